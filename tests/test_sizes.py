@@ -15,16 +15,18 @@ BUDGETS = {
     # Answers that are data, and what of the configuration concerns compaction and thinking, moved
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
-    # messages without a turn; which tools are deferred, and their directory in the prompt.
-    "agent": 1_580,
-    "approvals": 6_900,
+    # messages without a turn; which tools are deferred, and their directory in the prompt;
+    # results as plugins keep them, calls of tools by tools, and answers of models to tools.
+    "agent": 1_685,
+    # Programs of skills, if the owner lets them run; questions that outlive the process that asked.
+    "approvals": 6_950,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
     # bindings choose; what is stopped at the end of a turn; the gateway and its service; turns,
     # chats and commands that a gateway runs: the terminal here, the conversation there; a simple
     # turn without click, which took a tenth of its start; what must not be sent again after a
     # machine slept; jobs: their options and runs, a process that runs them, and those of others;
-    # heartbeats; skills.
-    "cli": 9_125,
+    # heartbeats; plugins, skills and MCP servers: what there is, and trusting it.
+    "cli": 9_745,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
     # across its changes, take 650; what a crash between any two steps must not lose, and what a
@@ -33,11 +35,11 @@ BUDGETS = {
     # The whole path of a misspelt setting is suggested; a mapping has no lines; edits and diffs of
     # large files in linear time; webhooks of GitHub, and
     # the budget of heartbeats; deferred tools; what an MCP server may access, and how to log in
-    # there.
+    # there; where plugins and skills may be, and their settings.
     "config": 4_150,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
-    "core": 1_815,
+    "core": 1_760,
     "fs": 4_660,
     # More than twice the 4,000 planned: the protocol of other clients has many fields, in
     # parameters and answers; a gateway in the background, its service file, and its metrics; what
@@ -46,26 +48,29 @@ BUDGETS = {
     # may change; the files of the control page, usage, the doctor; turns, chats and commands of
     # terminals, and a client that imports almost nothing; logins that others cannot hold up. To be
     # brought back: fewer layers between method and agent. Automation is 1,650 of it: jobs in its
-    # sessions, watched commands, heartbeats, wake-ups and webhooks. The skills of an agent.
-    "gateway": 9_780,
+    # sessions, watched commands, heartbeats, wake-ups and webhooks. The skills of an agent; MCP
+    # clients over HTTP.
+    "gateway": 10_030,
     "guard": 460,
     "lsp": 1_110,
-    "media": 410,
-    # The operator answers what the person typed although other messages follow it.
-    "models": 4_520,
+    # Images from the person's disk, moved here from the top level.
+    "media": 425,
+    # The operator answers what the person typed although other messages follow it; models of
+    # plugins; secrets of the configuration, moved here from the top level.
+    "models": 4_535,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call;
     # knowing that an answer is complete saves a timer; streams that go on after an interruption.
-    "net": 1_646,
+    "net": 1_650,
     # Which agent answers, by bindings.
     "policy": 760,
     # Commands in a sandbox have records, too: their processes as seen from outside; JSON-RPC over
     # pipes, which came here from lsp, because MCP servers speak it, too.
-    "process": 4_450,
+    "process": 4_485,
     "redact": 460,
-    # Files for a sub-agent are mounted read-only.
-    "sandbox": 3_420,
-    # Search over tools whose schemas a model is not given.
-    "schema": 680,
+    # Files for a sub-agent are mounted read-only, and so are skills.
+    "sandbox": 3_425,
+    # Search over tools whose schemas a model is not given; schemas that take without end to check.
+    "schema": 690,
     "telemetry": 390,
     "testing": 285,
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
@@ -78,8 +83,8 @@ BUDGETS = {
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
     # line; how clawkit was installed; jobs as the model of a session may use them; the tools of MCP
-    # servers, and where their programs run.
-    "top level": 4_035,
+    # servers, and where their programs run; the skills of a run; plugins in its services and hooks.
+    "top level": 4_305,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well; skills that people invoke.
     "ui": 2_790,
@@ -92,21 +97,21 @@ PLANNED = {
     "adapters": 110,
     # More than the 800 planned: the stages of lobster, its workflows with their conditions, and
     # gates that survive a restart are 1,180 of it.
-    "bundled": 1_480,
+    "bundled": 1_510,
     # More than the 950 planned: three transports, two eras of the protocol, logins with all that
     # the conformance suite checks (415), and what a hostile server must not achieve.
-    "mcp": 1_815,
+    "mcp": 1_750,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and the configuration files of six clients, edited in place, are 160.
-    "mcp_server": 820,
+    "mcp_server": 795,
     # More than the 700 planned: files that are read once, hashed and run from memory, in four
     # places; and what a plugin that hangs, blocks, exits or lies must not achieve.
-    "plugins": 1_057,
+    "plugins": 1_070,
     # More than the 420 planned: a third is for what others made, in YAML and in archives, and what
     # of that must not get through.
-    "skills": 622,
+    "skills": 625,
     # What sessions used, by day, model and agent, moved here from the gateway.
-    "sessions": 2_580,
+    "sessions": 2_585,
     "web": 2_200,
 }
 _NOT_CODE = {

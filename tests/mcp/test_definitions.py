@@ -306,8 +306,8 @@ def test_tokens_are_private_kept_by_issuer_and_resource_and_forgotten(tmp_path: 
     assert list(store.read().grants) == ["https://a https://r"]
     assert store.grant("https://r/mcp") == grant
     assert {"T0ken", "R3fresh"} <= set(learned)
-    assert store.forget("https://r/mcp")
-    assert not store.forget("https://r/mcp")
+    assert store.save("https://r/mcp", None)
+    assert not store.save("https://r/mcp", None)
     assert "T0ken" not in file.read_text(encoding="utf-8")
     file.write_text("{", encoding="utf-8")
     with pytest.raises(ToolError, match="remove it and log in again"):
@@ -318,8 +318,8 @@ def test_settings_that_contradict_each_other_are_errors() -> None:
     for entry, problem in (
         ("{}", "neither command nor url is set"),
         ('{command: "a", url: "https://x"}', "cannot be combined"),
-        ('{command: "a", transport: "sse"}', "does not fit"),
-        ('{url: "https://x", transport: "stdio"}', "does not fit"),
+        ('{command: "a", transport: "sse"}', "cannot be 'sse' with command"),
+        ('{url: "https://x", transport: "stdio"}', "cannot be 'stdio' with url"),
         ('{url: "https://x", args: ["b"]}', "has no effect with url"),
         ('{command: "a", headers: {b: "c"}}', "has no effect with command"),
     ):

@@ -38,7 +38,8 @@ async def test_an_agent_uses_a_server_from_npm_and_one_from_pypi(workspace: Path
         config, workspace=workspace, model=model, keep=False, owner=True
     ) as agent:
         assert await agent.run("Try them") == "Done."
-        versions = {name: slot.version for name, slot in mounts(agent.kit)._slots.items()}
+        slots = mounts(agent.kit)._slots
+        versions = {name: slot.session and slot.session.version for name, slot in slots.items()}
     said = str(model.requests[-1].messages)
     for part in ('"timezone": "UTC"', "The sum of 2 and 3 is 5", "image/png", workspace.as_uri()):
         assert part.replace('"', '\\"') in said or part in said

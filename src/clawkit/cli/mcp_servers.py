@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from functools import wraps
 from typing import Any, TypeVar
 
 import click
@@ -13,34 +14,26 @@ import msgspec
 
 from clawkit.cli import options as cli
 from clawkit.cli.doctor_checks import Findings, ok, warn
-from clawkit.config.load import Loaded, load
+from clawkit.config.load import load
 from clawkit.config.paths import mcp_dir
 from clawkit.config.sections.plugins import McpServer
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ClawkitError, ConfigError, Issue
+from clawkit.errors import ClawkitError, ConfigError, Issue, NotFoundError
 from clawkit.mcp.definitions import ToolListing, accept, read_listing, write_listing
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.oauth import TokenStore
-from clawkit.mcp.protocol import ToolEntry
 from clawkit.mcp.tools import allowed_servers, list_feature, mounted_tools
 from clawkit.runtime import Toolkit
 from clawkit.text import one_line, printable
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _about_one(function: F) -> F:
-    """The arguments of a command about one server."""
-    server = click.argument("server", metavar="SERVER")
-    return server(cli.json_option(cli.config_option(function)))
 
 
 class _Home:
     """The servers of a configuration, and what is known of them."""
 
-    def __init__(self, config_file: str | None) -> None:
-        self.loaded: Loaded = load(config_file)
+    def __init__(self, config_file: str | None, *, as_json: bool = False) -> None:
+        self.loaded, self.as_json = load(config_file), as_json
         mcp = self.loaded.config.mcp
         self.servers = mcp.servers if mcp else {}
         self.folder = mcp_dir(os.environ)
@@ -70,7 +63,16 @@ class _Home:
 
         return asyncio.run(connected())
 
-    def show(self, name: str) -> dict[str, Any]:
+    def refresh(self, names: list[str]) -> dict[str, str]:
+        """List the tools of servers again; returns why that failed."""
+
+        async def work(mounts: Mounts) -> list[Any]:
+            return await asyncio.gather(*map(mounts.refresh, names), return_exceptions=True)
+
+        done = zip(names, self.run(work) if names else (), strict=True)
+        return {name: printable(str(each)) for name, each in done if isinstance(each, ClawkitError)}
+
+    def row(self, name: str) -> dict[str, Any]:
         entry, found = self.entry(name), self.listing(name)
         login = entry.url and TokenStore(self.folder).grant(entry.url)
         return {
@@ -85,6 +87,16 @@ class _Home:
             "leftOut": found.left_out if found else {},
         }
 
+    def say(self, data: Any, lines: Iterable[str]) -> None:
+        if self.as_json:
+            cli.print_json(data)
+        for line in () if self.as_json else lines:
+            click.echo(line)
+
+    def say_if_empty(self) -> None:
+        if not self.servers and not self.as_json:
+            click.echo("No MCP server is configured; see mcp.servers.", err=True)
+
 
 def _state(row: dict[str, Any]) -> str:
     if not row["enabled"]:
@@ -95,126 +107,129 @@ def _state(row: dict[str, Any]) -> str:
     return cli.counted(len(row["tools"]), "tool") + more
 
 
-@click.command("list")
-@cli.json_option
-@cli.config_option
-def list_servers(as_json: bool, config_file: str | None) -> None:
+def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """A command with the servers of a configuration. One that takes a server is only called for a
+    server that is configured."""
+
+    def make(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def run(config_file: str | None, as_json: bool, **given: Any) -> None:
+            home = _Home(config_file, as_json=as_json)
+            if "server" in given:
+                home.entry(given["server"])
+            function(home, **given)
+
+        return click.command(name)(cli.json_option(cli.config_option(run)))
+
+    return make
+
+
+_one = click.argument("server", metavar="SERVER")
+
+
+@_command("list")
+def list_servers(home: _Home) -> None:
     """List the configured MCP servers, and what is known of them. Starts none."""
-    home = _Home(config_file)
-    rows = [home.show(name) for name in home.servers]
-    if as_json:
-        cli.print_json({"servers": rows})
-        return
-    if not rows:
-        click.echo("No MCP server is configured; see mcp.servers.")
-    for row in rows:
-        target = printable(one_line(row["target"], 60), "")
-        click.echo(f"{click.style(printable(row['server']), bold=True)}: {_state(row)}, {target}")
+    rows = [home.row(name) for name in home.servers]
+    lines = [
+        f"{click.style(printable(row['server']), bold=True)}: {_state(row)}, "
+        f"{printable(one_line(row['target'], 60), '')}"
+        for row in rows
+    ]
+    home.say({"servers": rows}, lines)
+    home.say_if_empty()
 
 
-@click.command()
-@_about_one
-def show(server: str, as_json: bool, config_file: str | None) -> None:
+@_command("show")
+@_one
+def show(home: _Home, server: str) -> None:
     """Show a server: its tools as it defines them, and those that wait to be accepted."""
-    home = _Home(config_file)
-    row, found = home.show(server), home.listing(server)
-    if as_json:
-        cli.print_json(row)
-        return
-    click.echo(f"{printable(row['server'])}: {_state(row)}, {printable(row['target'])}")
-    for tool in found.tools if found else ():
+    row, found = home.row(server), home.listing(server) or ToolListing("")
+    lines = [f"{printable(row['server'])}: {_state(row)}, {printable(row['target'])}"]
+    for tool in found.tools:
         about = one_line(tool.description or "", 100)
-        click.echo(printable(f"  {one_line(tool.name, 60)}  {about}"))
-    for tool in found.waiting if found else ():
-        click.echo("\n".join(f"  {line}" for line in _define(tool)))
-    for name, why in row["leftOut"].items():
-        click.echo(printable(f"  left out: {name}: {why}"))
+        lines.append(printable(f"  {one_line(tool.name, 60)}  {about}"))
+    lines += [f"  {line}" for line in _define(found)]
+    lines += [printable(f"  left out: {name}: {why}") for name, why in row["leftOut"].items()]
+    definitions = msgspec.to_builtins([*found.tools, *found.waiting])
+    home.say({**row, "definitions": definitions}, lines)
+    if row["tools"] is None and not home.as_json:
+        cli.warn([f"its tools are not known yet: run `clawkit mcp refresh {server}`"])
 
 
-def _define(tool: ToolEntry) -> Iterator[str]:
+def _define(found: ToolListing) -> Iterator[str]:
     """Everything that a person accepts; nothing in it is cut or hidden."""
-    yield printable(f"waiting: {tool.name}", "")
-    for line in (tool.description or "").splitlines():
-        yield f"  {printable(line, '')}"
-    more = {"parameters": tool.input_schema, "title": tool.title, "annotations": tool.annotations}
-    for name, value in more.items():
-        if value:
-            yield f"  {name}: {printable(msgspec.json.encode(value).decode(), '')}"
+    for tool in found.waiting:
+        yield printable(f"waiting: {tool.name}", "")
+        for line in (tool.description or "").splitlines():
+            yield f"  {printable(line, '')}"
+        more = {
+            "parameters": tool.input_schema,
+            "title": tool.title,
+            "annotations": tool.annotations,
+        }
+        for name, value in more.items():
+            if value:
+                yield f"  {name}: {printable(msgspec.json.encode(value).decode(), '')}"
 
 
-@click.command()
-@cli.json_option
-@cli.config_option
-def tools(as_json: bool, config_file: str | None) -> None:
+@_command("tools")
+def tools(home: _Home) -> None:
     """List the tools of all servers, by the names under which they are offered."""
-    home = _Home(config_file)
     found = mounted_tools(home.loaded.config, home.folder)
     rows = [{"tool": each.tool.name, "source": each.source, "description": each.tool.description}
             for each in found.tools]  # fmt: skip
-    if as_json:
-        cli.print_json({"tools": rows, "warnings": found.warnings})
-        return
-    for row in rows:
-        click.echo(printable(f"{row['tool']}  {one_line(row['description'], 80)}"))
-    cli.warn(found.warnings)
+    lines = [printable(f"{row['tool']}  {one_line(row['description'], 80)}") for row in rows]
+    home.say({"tools": rows, "warnings": found.warnings}, lines)
+    home.say_if_empty()
+    if not home.as_json:
+        cli.warn(found.warnings)
 
 
-@click.command()
+@_command("refresh")
 @click.argument("servers", nargs=-1, metavar="[SERVER]...")
-@cli.json_option
-@cli.config_option
-def refresh(servers: tuple[str, ...], as_json: bool, config_file: str | None) -> None:
+def refresh(home: _Home, servers: tuple[str, ...]) -> None:
     """Connect to servers, by default to all that policy allows, and list their tools again."""
-    home = _Home(config_file)
     for name in servers:
         home.entry(name)
     names = [*servers] or home.allowed()
-    failed = _refresh_all(home, names)
-    rows = [home.show(name) for name in names]
-    if as_json:
-        cli.print_json({"servers": rows, "errors": failed})
-    for row in () if as_json else rows:
-        click.echo(f"{printable(row['server'])}: {failed.get(row['server']) or _state(row)}")
+    failed = home.refresh(names)
+    rows = [home.row(name) for name in names]
+    said = (
+        f"{printable(row['server'])}: {failed.get(row['server']) or _state(row)}" for row in rows
+    )
+    home.say({"servers": rows, "errors": failed}, said)
+    home.say_if_empty()
     if failed:
         raise click.exceptions.Exit(1)
 
 
-def _refresh_all(home: _Home, names: list[str]) -> dict[str, str]:
-    async def work(mounts: Mounts) -> dict[str, str]:
-        done = await asyncio.gather(*map(mounts.refresh, names), return_exceptions=True)
-        return {
-            name: printable(str(each))
-            for name, each in zip(names, done, strict=True)
-            if isinstance(each, ClawkitError)
-        }
-
-    return home.run(work) if names else {}
-
-
-@click.command("accept")
-@_about_one
+@_command("accept")
+@_one
 @cli.yes_option()
-def accept_tools(server: str, yes: bool, as_json: bool, config_file: str | None) -> None:
-    """Accept the new and changed tools of a server, after showing them."""
+def accept_tools(home: _Home, server: str, yes: bool) -> None:
+    """Accept the new and changed tools of a server, after showing them.
+
+    The server is not asked again: what you see is what you accept.
+    """
     cli.refuse_commands("accept what an MCP server says")
-    home = _Home(config_file)
-    home.entry(server)
-    # What is accepted is what is shown here: the server may list something else any time.
-    found = home.run(lambda mounts: mounts.refresh(server))
-    about = [line for tool in found.waiting for line in _define(tool)]
-    if about and not yes:
-        cli.confirm(f"Accept the tools of {server}?", "nothing was accepted", about)
+    found = home.listing(server)
+    if found is None:
+        raise NotFoundError(f"{server} was not listed yet: run `clawkit mcp refresh {server}`")
+    if found.waiting and not yes:
+        cli.confirm(f"Accept the tools of {server}?", "nothing was accepted", _define(found))
     names = accept(found)
     write_listing(home.folder, server, found)
     shown = printable(", ".join(one_line(name, 60) for name in names), "")
-    cli.print_done(as_json, {"accepted": names}, f"accepted: {shown or 'nothing was waiting'}")
+    said = f"accepted: {shown or 'nothing was waiting'}"
+    cli.print_done(home.as_json, {"accepted": names}, said)
 
 
-@click.command()
-@_about_one
+@_command("login")
+@_one
 @click.option("--no-browser", is_flag=True, help="Print the address without opening it.")
-def login(server: str, no_browser: bool, as_json: bool, config_file: str | None) -> None:
-    """Log in at a server with a browser."""
+def login(home: _Home, server: str, no_browser: bool) -> None:
+    """Log in to a server with a browser."""
     cli.refuse_commands("log in for you")
 
     async def open_url(url: str) -> None:
@@ -224,53 +239,43 @@ def login(server: str, no_browser: bool, as_json: bool, config_file: str | None)
 
             webbrowser.open(url)
 
-    home = _Home(config_file)
-    home.entry(server)
-
     async def work(mounts: Mounts) -> None:
         await mounts.login(server, open_url)
         await mounts.refresh(server)
 
     home.run(work)
-    cli.print_done(as_json, {"loggedIn": server}, f"logged in at {server}")
+    cli.print_done(home.as_json, {"loggedIn": server}, f"logged in to {server}")
 
 
-@click.command()
-@_about_one
-def logout(server: str, as_json: bool, config_file: str | None) -> None:
+@_command("logout")
+@_one
+def logout(home: _Home, server: str) -> None:
     """Forget the token of a server."""
-    home = _Home(config_file)
-    store = TokenStore(home.folder)
-    was_known = store.forget(home.entry(server).url or "")
-    said = f"forgot the token of {server}" if was_known else f"there is no token of {server}"
-    cli.print_done(as_json, {"loggedOut": was_known}, said)
+    was_known = TokenStore(home.folder).save(home.entry(server).url or "", None)
+    said = f"forgot the token of {server}" if was_known else f"no token of {server} is stored"
+    cli.print_done(home.as_json, {"loggedOut": was_known}, said)
 
 
-def _print_feature(server: str, feature: str, as_json: bool, config_file: str | None) -> None:
-    home = _Home(config_file)
-    home.entry(server)
-    found = home.run(lambda mounts: list_feature(mounts, server, feature))
-    rows = [json.loads(bytes(each)) for each in found]
-    if as_json:
-        cli.print_json({feature: rows})
-        return
-    for row in rows:
-        name = row.get("uri") or row.get("uriTemplate") or row.get("name")
-        click.echo(printable(f"{name}  {one_line(str(row.get('description') or ''), 80)}"))
+def _list_feature(feature: str) -> click.Command:
+    def run(home: _Home, server: str) -> None:
+        found = home.run(lambda mounts: list_feature(mounts, server, feature))
+        rows = [json.loads(bytes(each)) for each in found]
+        lines = [
+            printable(
+                f"{row.get('uri') or row.get('uriTemplate') or row.get('name')}  "
+                f"{one_line(str(row.get('description') or ''), 80)}"
+            )
+            for row in rows
+        ]
+        home.say({feature: rows}, lines)
+        if not rows and not home.as_json:
+            click.echo(f"{printable(server)} has no {feature}.", err=True)
+
+    run.__doc__ = f"List the {feature} of a server."
+    return _command(feature)(_one(run))
 
 
-@click.command()
-@_about_one
-def resources(server: str, as_json: bool, config_file: str | None) -> None:
-    """List the resources of a server."""
-    _print_feature(server, "resources", as_json, config_file)
-
-
-@click.command()
-@_about_one
-def prompts(server: str, as_json: bool, config_file: str | None) -> None:
-    """List the prompts of a server."""
-    _print_feature(server, "prompts", as_json, config_file)
+resources, prompts = _list_feature("resources"), _list_feature("prompts")
 
 
 def check_servers(config_file: str | None) -> Findings:
@@ -279,9 +284,9 @@ def check_servers(config_file: str | None) -> Findings:
     if not home.servers:
         return
     allowed = home.allowed()
-    failed = _refresh_all(home, allowed)
+    failed = home.refresh(allowed)
     for name in home.servers:
-        row = home.show(name)
+        row = home.row(name)
         if name not in allowed:
             yield ok(f"{name}: not used: disabled, or policy denies all of its tools")
         elif name in failed:

@@ -49,8 +49,6 @@ class McpEndpoint:
         id_: mcp.Id | None = None
         try:
             message = mcp.decode(body)
-            if message.id is None:
-                raise mcp.McpError(mcp.INVALID_REQUEST, "the id must not be null")
             id_ = None if isinstance(message.id, msgspec.UnsetType) else message.id
             return await self._take(request, id_, message)
         except mcp.McpError as error:
@@ -71,7 +69,7 @@ class McpEndpoint:
             client = await self.server.find_modern(params.meta, _OWNER)
             return await self._answer(request, client, message, is_modern=True)
         if method == "initialize" and id_ is not None:
-            key, answer = await self.server.initialize(id_, message, _OWNER)
+            key, answer = await self.server.initialize(id_, message)
             return _json(answer, headers={mcp.SESSION_HEADER: key})
         client = self._find_session(request)
         if version not in _OLD:

@@ -44,6 +44,27 @@ _DESCRIBING = ("description", "title")
 _SAFE_INTEGER = 2**53
 
 
+def _feature(name: str, about: str, /, **properties: Mapping[str, Any]) -> ToolEntry:
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return ToolEntry(name, schema, description=about)
+
+
+FEATURES: Mapping[str, ToolEntry] = {
+    "resources": _feature(
+        "resources",
+        "List the resources, or read one.",
+        uri={"type": "string", "description": "The resource to read; all are listed without."},
+    ),
+    "prompts": _feature(
+        "prompts",
+        "List the prompts, or get one.",
+        name={"type": "string", "description": "The prompt to get; all are listed without."},
+        arguments={"type": "object", "additionalProperties": {"type": "string"}},
+    ),
+}
+"""Tools for what a server has besides tools."""
+
+
 class ToolListing(Struct, omit_defaults=True, rename="camel"):
     """What is known of one server. Stored in a private file."""
 
@@ -62,6 +83,10 @@ class ToolListing(Struct, omit_defaults=True, rename="camel"):
     """Tools that cannot be used, and why."""
 
 
+# Made before threads use them: msgspec may crash when several do so first, at the same time.
+_TOOL, _LISTING = msgspec.json.Decoder(ToolEntry), msgspec.json.Decoder(ToolListing)
+
+
 def listing_file(folder: str, server: str, entry_print: str) -> str:
     """One for each entry, given by its fingerprint: other settings with a server of the same name
     must not make clawkit forget what was accepted."""
@@ -74,7 +99,7 @@ def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | No
     has accepted nothing: it must not count as none, after which everything is accepted."""
     try:
         with open(listing_file(folder, server, fingerprint(entry)), "rb") as file:
-            found = msgspec.json.decode(file.read(MAX_FILE), type=ToolListing)
+            found = _LISTING.decode(file.read(MAX_FILE))
     except FileNotFoundError:
         return None
     except (OSError, *UNREADABLE):
@@ -91,14 +116,10 @@ def write_listing(folder: str, server: str, listing: ToolListing) -> None:
 def fingerprint(entry: McpServer) -> str:
     """Differs for entries that lead to another server. Secrets are not part of it."""
     what = [entry.command, entry.args, entry.url, entry.transport, entry.cwd, sorted(entry.env)]
-    return _digest(what)
+    return digest(what)
 
 
-def pin_of(tool: ToolEntry) -> str:
-    return _digest(tool)
-
-
-def _digest(value: object) -> str:
+def digest(value: object) -> str:
     return hashlib.sha256(msgspec.json.encode(value, order="sorted")).hexdigest()
 
 
@@ -119,7 +140,7 @@ def update(
                 raise ToolError("all definitions together are too large")
             if number >= MAX_TOOLS:
                 raise ToolError(f"only the first {MAX_TOOLS} tools are used")
-            tool = msgspec.json.decode(raw, type=ToolEntry)
+            tool = _TOOL.decode(raw)
             tool.output_schema = None  # of no use, and of any depth
             name = one_line(tool.name, MAX_NAME)
             if tool.name in seen:
@@ -131,7 +152,7 @@ def update(
             if number >= MAX_TOOLS or total > MAX_TOTAL:
                 return
             continue
-        pin = pin_of(tool)
+        pin = digest(tool)
         if is_first or new.pins.get(tool.name) == pin:
             new.pins[tool.name] = pin
             new.tools.append(tool)
@@ -143,7 +164,7 @@ def accept(listing: ToolListing) -> list[str]:
     """Accept everything that waits; returns the names."""
     names = [tool.name for tool in listing.waiting]
     listing.tools += listing.waiting
-    listing.pins |= {tool.name: pin_of(tool) for tool in listing.waiting}
+    listing.pins |= {tool.name: digest(tool) for tool in listing.waiting}
     listing.waiting = []
     return names
 
@@ -169,38 +190,34 @@ def _check(tool: ToolEntry, size: int, *, http: bool) -> None:
 def param_headers(schema: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
     """Parameters, by their paths, whose values a request repeats in headers of these names. Raises
     `SchemaError` if the schema marks one that cannot be."""
-    found = dict(_marked(schema, ()))
-    for path, (name, kind) in found.items():
+    found: dict[tuple[str, ...], str] = {}
+    for path, part in _marks(schema):
+        if path is None:
+            raise SchemaError(f"{_HEADER}: only a plain property can have a header")
+        found[path] = name = str(part[_HEADER])
         if bad_name(name) or not name.isascii():
             raise SchemaError(f"{_HEADER}: {one_line(name, 40)!r} is not the name of a header")
-        if kind not in ("string", "integer", "boolean"):
+        if part.get("type") not in ("string", "integer", "boolean"):
             raise SchemaError(f"{_HEADER}: {path[-1]!r} is not a string, an integer or a boolean")
-    if len({name.lower() for name, _ in found.values()}) < len(found):
+    if len({name.lower() for name in found.values()}) < len(found):
         raise SchemaError(f"{_HEADER}: two parameters have the same header")
-    if sum(_count_marks(schema)) > len(found):
-        raise SchemaError(f"{_HEADER}: only a plain property can have a header")
-    return {path: name for path, (name, _) in found.items()}
+    return found
 
 
-def _marked(schema: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    if isinstance(schema, Mapping) and isinstance(parts := schema.get("properties"), Mapping):
-        for name, part in parts.items():
-            if isinstance(part, Mapping):
-                if _HEADER in part:
-                    yield (*path, name), (str(part[_HEADER]), part.get("type"))
-                yield from _marked(part, (*path, name))
-
-
-def _count_marks(node: Any, *, names: bool = False) -> Iterator[int]:
-    """One for each mark; `names`: the keys of the node are names of properties."""
-    if isinstance(node, Mapping):
-        for key, value in node.items():
-            if key == _HEADER and not names:
-                yield 1
-            yield from _count_marks(value, names=key == "properties" and not names)
-    elif isinstance(node, list):
+def _marks(node: Any, path: tuple[str, ...] | None = ()) -> Iterator[tuple[Any, Any]]:
+    """All schemas with a mark, after the path of a plain property, None for any other."""
+    if isinstance(node, list):
         for each in node:
-            yield from _count_marks(each)
+            yield from _marks(each, None)
+    elif isinstance(node, Mapping):
+        if _HEADER in node:
+            yield path or None, node
+        for key, value in node.items():
+            if key == "properties" and isinstance(value, Mapping):
+                for name, part in value.items():
+                    yield from _marks(part, None if path is None else (*path, name))
+            else:
+                yield from _marks(value, None)
 
 
 def header_values(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
@@ -248,8 +265,8 @@ def safe_names(server: str, tools: Iterable[str]) -> dict[str, str]:
         key, is_unchanged = name.lower(), name.endswith(f"__{tool}")
         is_alone = count[key] == 1 or (is_unchanged and unchanged[key] == 1)
         if not is_alone or len(name) > MAX_NAME:
-            digest = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:8]
-            name = f"{name[: MAX_NAME - 9]}-{digest}"
+            own = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:8]
+            name = f"{name[: MAX_NAME - 9]}-{own}"
         names[tool] = name
     return names
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import shlex
 import stat
 import time
@@ -21,7 +22,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ToolError
 from clawkit.external import defuse
 from clawkit.mcp import definitions
-from clawkit.mcp.definitions import ToolListing, read_listing, write_listing
+from clawkit.mcp.definitions import FEATURES, ToolListing, read_listing, write_listing
 from clawkit.mcp.oauth import OAuth, OpenUrl, TokenStore
 from clawkit.mcp.session import CallExchange, McpSession
 from clawkit.mcp.wire import HttpPeer, McpPeer, SsePeer, StdioPeer
@@ -38,6 +39,8 @@ SETTLE_S = 1.0
 """Between the last notice of a change and listing the tools again."""
 LISTEN_AGAIN_S = 5.0
 LOG_BYTES = 4_096
+_SHELL = re.compile(r"^\S*bash: line \d+: (exec: )?")
+"""What the shell that starts a program puts before its own errors."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -78,15 +81,18 @@ class _Mount:
         self.cell: Cell | None = None
         self.log = ""
         self.users = 0
-        self.used_at = 0.0
         self.failures = 0
         self.retry_at = 0.0
         self.error = ""
         """Why it cannot be used."""
-        self.version = ""
         self.login: OAuth | None = None
         self.timer: asyncio.TimerHandle | None = None
+        """Stops it when it is idle."""
         self.listing: asyncio.Task[Any] | None = None
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
 
     def note_failure(self, why: str) -> None:
         self.failures += 1
@@ -113,7 +119,7 @@ class Mounts:
         wanted = {name: entry for name, entry in settings.servers.items() if entry.enabled}
         for name, slot in list(self._slots.items()):
             if wanted.get(name) != slot.entry:
-                self._spawn(slot, self._leave(self._slots.pop(name)))
+                self._leave_later(self._slots.pop(name))
         for name, entry in wanted.items():
             self._slots.setdefault(name, _Mount(name, entry))
 
@@ -127,55 +133,46 @@ class Mounts:
         server: str,
         method: str,
         params: Mapping[str, object],
+        read: Callable[[Raw], T],
         ctx: Context | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Raw:
-        """Make a request. Raises `ToolError`."""
-        slot = self._slot(server)
+    ) -> T:
+        """Make a request, and read the answer. Raises `ToolError`."""
 
-        async def ask(session: McpSession) -> Raw:
-            async with asyncio.timeout(slot.entry.request_timeout_ms / 1000) as deadline:
-                exchange = CallExchange(server, ctx, deadline)
-                return await session.call(method, params, exchange, headers or {})
+        async def ask(session: McpSession, deadline: asyncio.Timeout) -> T:
+            exchange = CallExchange(server, ctx, deadline)
+            return read(await session.call(method, params, exchange, headers or {}))
 
-        return await self._use(slot, ask)
+        return await self._use(self._slot(server), ask)
 
     async def list(self, server: str, method: str, field: str) -> list[Raw]:
         """Everything in a list of a server. Raises `ToolError`."""
-        slot = self._slot(server)
-
-        async def ask(session: McpSession) -> list[Raw]:
-            async with asyncio.timeout(slot.entry.request_timeout_ms / 1000):
-                return await session.list(method, field)
-
-        return await self._use(slot, ask)
+        return await self._use(
+            self._slot(server), lambda session, _deadline: session.list(method, field)
+        )
 
     async def refresh(self, server: str) -> ToolListing:
         """List the tools of a server, and store that. Raises `ToolError`."""
-        slot, around = self._slot(server), self._around
-        old = read_listing(around.folder, server, slot.entry)
+        slot, folder = self._slot(server), self._around.folder
+        old = read_listing(folder, server, slot.entry)
 
-        async def ask(session: McpSession) -> ToolListing:
-            new = ToolListing(definitions.fingerprint(slot.entry), session.version)
-            async with asyncio.timeout(slot.entry.connection_timeout_ms / 1000):
-                found = {
-                    each: await session.list(f"{each}/list", each)
-                    for each in ("tools", "resources", "prompts")
-                    if each in session.capabilities
-                }
-            new.features = [each for each in found if each != "tools" and found[each]]
-            # Checking schemas takes time.
-            tools, is_http = found.get("tools", ()), slot.entry.url is not None
-            await in_thread(definitions.update, old, new, tools, http=is_http)
-            return new
+        async def ask(session: McpSession, _deadline: object) -> tuple[str, dict[str, list[Raw]]]:
+            kinds = [each for each in ("tools", *FEATURES) if each in session.capabilities]
+            found = {each: await session.list(f"{each}/list", each) for each in kinds}
+            return session.version, found
 
-        new = await self._use(slot, ask)
+        version, found = await self._use(slot, ask, slot.entry.connection_timeout_ms)
+        features = [each for each in FEATURES if found.get(each)]
+        new = ToolListing(definitions.fingerprint(slot.entry), version, features)
+        # Checking schemas takes time.
+        tools, is_http = found.get("tools", ()), slot.entry.url is not None
+        await in_thread(definitions.update, old, new, tools, http=is_http)
         if new != old:
-            await in_thread(write_listing, around.folder, server, new)
+            await in_thread(write_listing, folder, server, new)
         return new
 
     async def login(self, server: str, open_url: OpenUrl) -> None:
-        """Let the person log in at a server. Raises `ToolError`."""
+        """Let the person log in to a server. Raises `ToolError`."""
         slot = self._slot(server)
         if slot.entry.url is None:
             raise ToolError(f"the MCP server {server!r} is a program, which needs no login")
@@ -210,15 +207,23 @@ class Mounts:
             raise ToolError(f"no MCP server {server!r} is configured and enabled")
         return self._slots[server]
 
-    async def _use(self, slot: _Mount, work: Callable[[McpSession], Awaitable[T]]) -> T:
+    async def _use(
+        self,
+        slot: _Mount,
+        work: Callable[[McpSession, asyncio.Timeout], Awaitable[T]],
+        limit_ms: int = 0,
+    ) -> T:
         """Do something with a connection, which is opened if needed."""
         what = f"the MCP server {slot.name!r}"
         slot.users += 1
+        slot.stop_timer()
         try:
             for attempt in (1, 2):
                 session = await self._connected(slot)
                 try:
-                    result = await work(session)
+                    limit_s = (limit_ms or slot.entry.request_timeout_ms) / 1000
+                    async with asyncio.timeout(limit_s) as deadline:
+                        result = await work(session, deadline)
                 except ServerError as error:
                     # An expired session did nothing yet: the next one can.
                     if error.code == 404 and session is not slot.session and attempt == 1:
@@ -232,9 +237,9 @@ class Mounts:
             raise ToolError(f"{what} ended the session")
         finally:
             slot.users -= 1
-            slot.used_at = time.monotonic()
-            if slot.timer is None and slot.session is not None:
-                self._await_idleness(slot)
+            if not slot.users and slot.session is not None:
+                loop = asyncio.get_running_loop()
+                slot.timer = loop.call_later(self._idle_s, self._leave_later, slot)
 
     async def _connected(self, slot: _Mount) -> McpSession:
         async with slot.lock:
@@ -271,19 +276,6 @@ class Mounts:
                 await asyncio.sleep(LISTEN_AGAIN_S)
 
     async def _open(self, slot: _Mount) -> McpSession:
-        session = McpSession(slot.name, self._around.workspace, lambda: self._note_change(slot))
-        peer = await self._peer(slot, session)
-        known = read_listing(self._around.folder, slot.name, slot.entry)
-        version = slot.version or (known.version if known else "")
-        try:
-            await session.open(peer, version, slot.entry.connection_timeout_ms / 2000)
-        except BaseException:
-            await peer.close()
-            raise
-        slot.version = session.version
-        return session
-
-    async def _peer(self, slot: _Mount, session: McpSession) -> McpPeer:
         def on_end() -> None:
             if slot.session is session:
                 slot.session = None
@@ -291,22 +283,23 @@ class Mounts:
                 self._spawn(slot, session.close())
 
         entry = slot.entry
+        session = McpSession(slot.name, self._around.workspace, lambda: self._note_change(slot))
+        peer: McpPeer
         if entry.command is not None:
-            return StdioPeer(await self._start(slot), session, on_end)
-        login = self._login(slot)
-        kind = SsePeer if entry.transport == "sse" else HttpPeer
-        peer = kind(
-            entry.url or "",
-            session,
-            on_end,
-            client=self._client,
-            route=login.route,
-            login=login,
-            connect_s=entry.connection_timeout_ms / 1000,
-        )
-        if isinstance(peer, SsePeer):
-            await peer.open()
-        return peer
+            peer = StdioPeer(await self._start(slot), session, on_end)
+        else:
+            kind = SsePeer if entry.transport == "sse" else HttpPeer
+            peer = kind(entry, session, on_end, self._login(slot))
+        known = read_listing(self._around.folder, slot.name, entry)
+        version = known.version if known else ""
+        try:
+            if isinstance(peer, SsePeer):
+                await peer.open()
+            await session.open(peer, version, entry.connection_timeout_ms / 2000)
+        except BaseException:
+            await peer.close()
+            raise
+        return session
 
     def _login(self, slot: _Mount) -> OAuth:
         if slot.login is None:
@@ -336,16 +329,15 @@ class Mounts:
                     info = os.fstat(file.fileno())
                     if stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
                         lines = file.read(LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
-                        return f" ({one_line(defuse(lines[-1]), 300)})" if lines else ""
+                        last = _SHELL.sub("", lines[-1]) if lines else ""
+                        return f" ({one_line(defuse(last), 300)})" if last else ""
         return ""
 
     async def _leave(self, slot: _Mount) -> None:
         """Close the connection, and stop the program."""
         session, slot.session = slot.session, None
         cell, slot.cell = slot.cell, None  # before the first wait: another call may open new ones
-        if slot.timer is not None:
-            slot.timer.cancel()
-            slot.timer = None
+        slot.stop_timer()
         if session is not None:
             await session.close()
         with suppress(OSError):
@@ -353,25 +345,18 @@ class Mounts:
         if cell is not None and cell.close is not None:
             await cell.close()
 
-    def _await_idleness(self, slot: _Mount) -> None:
-        def check() -> None:
-            slot.timer = None
-            if slot.users or time.monotonic() - slot.used_at < self._idle_s:
-                self._await_idleness(slot)
-            else:
-                self._spawn(slot, self._leave(slot))
-
-        loop = asyncio.get_running_loop()
-        slot.timer = loop.call_later(self._idle_s, check)
+    def _leave_later(self, slot: _Mount) -> None:
+        self._spawn(slot, self._leave(slot))
 
     def _note_change(self, slot: _Mount) -> None:
         """List the tools again soon, once for many notices."""
-        if slot.listing is None or slot.listing.done():
-            slot.listing = self._spawn(slot, self._list_again(slot))
 
-    async def _list_again(self, slot: _Mount) -> None:
-        await asyncio.sleep(SETTLE_S)
-        await self.refresh(slot.name)
+        async def list_again() -> None:
+            await asyncio.sleep(SETTLE_S)
+            await self.refresh(slot.name)
+
+        if slot.listing is None or slot.listing.done():
+            slot.listing = self._spawn(slot, list_again())
 
     def _spawn(self, slot: _Mount, work: Any) -> asyncio.Task[Any]:
         async def run() -> None:

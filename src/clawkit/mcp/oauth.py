@@ -15,9 +15,11 @@ import os
 import re
 import secrets
 import time
+from asyncio import IncompleteReadError, LimitOverrunError
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager, suppress
-from typing import Any
+from secrets import compare_digest
+from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
@@ -28,7 +30,7 @@ from clawkit.config.sections.plugins import McpServer
 from clawkit.errors import ToolError
 from clawkit.mcp import protocol
 from clawkit.net.addresses import ParsedUrl, env_proxy, kind_of, kind_of_name, parse_url
-from clawkit.net.client import Client
+from clawkit.net.client import Client, Response
 from clawkit.net.route import NetError, Route, Tls
 from clawkit.process.jsonrpc import UNREADABLE
 from clawkit.store import locked, private_dir, write_atomic
@@ -41,13 +43,14 @@ EARLY_S = 30.0
 _REQUEST_S = 30.0
 _POLL_S = 0.05
 _MAX_BODY = 256 * 1024
+_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _PARAM = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
+_BAD_REQUEST = OSError, ValueError, IndexError, IncompleteReadError, LimitOverrunError
 _DONE = (
     b"HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
     b"You can close this window and return to clawkit.\n"
 )
-
-
+T = TypeVar("T")
 OpenUrl = Callable[[str], Awaitable[None]]
 """Shows an address to the person, to be opened in a browser."""
 
@@ -73,6 +76,8 @@ class OAuthGrant(Struct, omit_defaults=True):
     expires_at: float = 0.0
     """Seconds since the epoch; 0 if unknown."""
     scope: str = ""
+    wanted: str = ""
+    """Scopes that the server asked for since."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -84,8 +89,6 @@ class _Tokens(Struct, omit_defaults=True):
     """By issuer and resource."""
     servers: dict[str, str] = {}
     """By the address of a server, the key of its grant."""
-    wanted: dict[str, str] = {}
-    """By the address of a server, scopes that it asked for since."""
 
 
 class TokenStore:
@@ -106,31 +109,30 @@ class TokenStore:
         self._learn([text for each in found.grants.values() for text in each.secrets])
         return found
 
-    def change(self, edit: Callable[[_Tokens], object]) -> None:
-        private_dir(os.path.dirname(self._path))
-        with locked(f"{self._path}.lock", wait_s=5.0):
-            tokens = self.read()
-            edit(tokens)
-            write_atomic(self._path, msgspec.json.encode(tokens))
-
     def grant(self, url: str) -> OAuthGrant | None:
         tokens = self.read()
         return tokens.grants.get(tokens.servers.get(url, ""))
 
-    def save(self, url: str, grant: OAuthGrant) -> None:
-        def edit(tokens: _Tokens) -> None:
-            key = f"{grant.issuer} {grant.resource}"
-            tokens.grants[key], tokens.servers[url] = grant, key
-            tokens.wanted.pop(url, None)
-
-        self._learn([*grant.secrets])
-        self.change(edit)
+    def save(self, url: str, grant: OAuthGrant | None) -> bool:
+        """Keep the token of a server, or forget it; whether there was one."""
+        private_dir(os.path.dirname(self._path))
+        with locked(f"{self._path}.lock", wait_s=5.0):
+            tokens = self.read()
+            old = tokens.grants.pop(tokens.servers.pop(url, ""), None)
+            if grant is not None:
+                self._learn([*grant.secrets])
+                key = tokens.servers[url] = f"{grant.issuer} {grant.resource}"
+                tokens.grants[key] = grant
+            if tokens.servers or old:
+                write_atomic(self._path, msgspec.json.encode(tokens))
+        return old is not None
 
     @asynccontextmanager
     async def renewing(self, url: str) -> AsyncIterator[None]:
         """Waits while another run or process renews the token of this server: a second use of the
         same refresh token may revoke all that came of it."""
         name = hashlib.sha256(url.encode()).hexdigest()[:16]
+        private_dir(os.path.dirname(self._path))
         with ExitStack() as held:
             while True:
                 try:
@@ -139,18 +141,6 @@ class TokenStore:
                 except TimeoutError:
                     await asyncio.sleep(_POLL_S)
             yield
-
-    def forget(self, url: str) -> bool:
-        """Remove the token of a server; whether there was one."""
-        known = self.grant(url) is not None
-
-        def edit(tokens: _Tokens) -> None:
-            tokens.grants.pop(tokens.servers.pop(url, ""), None)
-            tokens.wanted.pop(url, None)
-
-        if known:
-            self.change(edit)
-        return known
 
 
 class _Metadata(Struct):
@@ -199,7 +189,7 @@ class OAuth:
         tokens: TokenStore,
         reveal: Callable[[SecretInput], str],
     ) -> None:
-        self._name, self._settings, self._http = name, entry.oauth, client
+        self._name, self._settings, self.http = name, entry.oauth, client
         self._url, self._tokens, self._reveal = entry.url or "", tokens, reveal
         # The owner named this address, so it may be a private one.
         proxy = env_proxy(self._url, os.environ)
@@ -232,8 +222,11 @@ class OAuth:
         if status == 403:
             if said.get("error") != "insufficient_scope":
                 return False
-            wanted = _union(grant.scope if grant else "", said.get("scope", ""))
-            self._tokens.change(lambda tokens: tokens.wanted.update({self._url: wanted}))
+            async with self._tokens.renewing(self._url):
+                grant = self._tokens.grant(self._url)
+                wanted = _union(grant.scope if grant else "", said.get("scope", ""))
+                if grant is not None:
+                    self._tokens.save(self._url, msgspec.structs.replace(grant, wanted=wanted))
             raise self._needs_login(f"it requires more permissions ({one_line(wanted, 200)})")
         if grant is not None and grant.access != self._sent:
             return True  # another process has renewed it
@@ -256,7 +249,7 @@ class OAuth:
             if known is None or known.access != grant.access:
                 return known  # another one was faster
             try:
-                renewed = await self._issue(grant, form)
+                renewed = await self._issue(known, form)
             except ToolError:
                 return None
         self._renewed = renewed.access
@@ -264,23 +257,26 @@ class OAuth:
 
     async def login(self, open_url: OpenUrl) -> None:
         """Let the person log in, and store the token. Raises `ToolError`."""
-        if self._challenge is None:
-            self._challenge = await self._probe()
         said = self._challenge
+        if said is None:  # what the server says to a request without a token
+            body = protocol.request(1, "server/discover", {})
+            accept = f"{_JSON}, text/event-stream"
+            async with self._ask(self._url, body, Accept=accept) as response:
+                said = read_challenge(response.headers.get("www-authenticate", ""))
         resource, metadata = await self._discover(said.get("resource_metadata", ""))
-        wanted = self._tokens.read().wanted.get(self._url, "")
-        scope = self._settings.scope or _union(wanted, said.get("scope", ""))
+        known = self._tokens.grant(self._url)
+        scope = self._settings.scope or _union(known.wanted if known else "", said.get("scope", ""))
         scope = scope or " ".join(resource.scopes_supported)
         if scope and "offline_access" in metadata.scopes_supported:
             scope = _union(scope, "offline_access")
-        async with _Callback(self._settings.redirect_url) as callback:
-            client = await self._identify(metadata, callback.url)
-            verifier, state = secrets.token_urlsafe(64), secrets.token_urlsafe(24)
-            digest = hashlib.sha256(verifier.encode()).digest()
+        verifier, state = secrets.token_urlsafe(64), secrets.token_urlsafe(24)
+        digest = hashlib.sha256(verifier.encode()).digest()
+        async with _waiting(self._settings.redirect_url, state) as (redirect, answer):
+            client = await self._identify(metadata, redirect)
             query = {
                 "response_type": "code",
                 "client_id": client.id,
-                "redirect_uri": callback.url,
+                "redirect_uri": redirect,
                 "state": state,
                 "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
                 "code_challenge_method": "S256",
@@ -289,60 +285,40 @@ class OAuth:
             }
             joint = "&" if "?" in metadata.authorization_endpoint else "?"
             await open_url(f"{metadata.authorization_endpoint}{joint}{urlencode(query)}")
-            answer = await callback.wait(state)
+            done, _ = await asyncio.wait([answer], timeout=LOGIN_S)
+        if not done:
+            raise ToolError(f"no one logged in within {LOGIN_S / 60:g} minutes")
         names_issuer = metadata.authorization_response_iss_parameter_supported
-        code = read_answer(answer, metadata.issuer, must_name_issuer=names_issuer)
+        code = read_answer(answer.result(), metadata.issuer, must_name_issuer=names_issuer)
         grant = OAuthGrant(
             metadata.issuer, resource.resource, metadata.token_endpoint, client, "", scope=scope
         )
-        form = {
-            "grant_type": "authorization_code",
-            "code": code,
-            "redirect_uri": query["redirect_uri"],
-        }
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect}
         await self._issue(grant, {**form, "code_verifier": verifier})
         self._challenge, self._renewed = None, ""
 
     async def _issue(self, grant: OAuthGrant, form: Mapping[str, str]) -> OAuthGrant:
         """Ask the token endpoint, and store what it issues. Raises `ToolError`."""
-        client, headers = grant.client, {}
+        client, login = grant.client, {}
         form = {**form, "resource": grant.resource, "client_id": client.id}
         if client.method == "client_secret_basic":
             pair = f"{quote(client.id, safe='')}:{quote(client.secret, safe='')}"
-            headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+            login["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         elif client.method == "client_secret_post":
             form["client_secret"] = client.secret
-        headers["Content-Type"] = "application/x-www-form-urlencoded"
         body = urlencode(form).encode()
-        issued = await self._json("POST", grant.endpoint, _Issued, headers, body)
+        issued = await self._read(_Issued, grant.endpoint, body, _FORM, **login)
         if issued is None:
             raise ToolError("the authorization server refused to issue a token")
-        expires_at = time.time() + issued.expires_in if issued.expires_in else 0.0
         renewed = msgspec.structs.replace(
             grant,
             access=issued.access_token,
             refresh=issued.refresh_token or grant.refresh,
-            expires_at=expires_at,
+            expires_at=time.time() + issued.expires_in if issued.expires_in else 0.0,
             scope=issued.scope or grant.scope,
         )
         self._tokens.save(self._url, renewed)
         return renewed
-
-    async def _probe(self) -> dict[str, str]:
-        """What the server says to a request without a token."""
-        body = protocol.request(1, "server/discover", {})
-        headers = {
-            "Accept": "application/json, text/event-stream",
-            "Content-Type": "application/json",
-        }
-        try:
-            async with self._http.stream(
-                "POST", self._url, headers=headers, body=body, route=self.route,
-                timeout_s=_REQUEST_S,
-            ) as response:  # fmt: skip
-                return read_challenge(response.headers.get("www-authenticate", ""))
-        except NetError as error:
-            raise ToolError(str(error)) from None
 
     async def _discover(self, named: str) -> tuple[_Protected, _Metadata]:
         """The metadata of the server, and of the authorization server that it names."""
@@ -350,40 +326,36 @@ class OAuth:
         origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
         known = f"{origin}/.well-known/oauth-protected-resource"
         found: _Protected | None = None
+        fallback: _Metadata | None = None
         if named and not named.startswith(f"{origin}/"):
             self._check_address(named)
         for url in (named,) if named else dict.fromkeys((f"{known}{path}", known)):
-            found = found or await self._json("GET", url, _Protected)
+            found = found or await self._read(_Protected, url)
         if found is None:
             # Servers of 2025-03-26 are their own authorization servers.
             found = _Protected(f"{origin}{path}", [origin])
-            fallback = _Metadata(
-                origin, f"{origin}/authorize", f"{origin}/token", f"{origin}/register"
-            )
-            fallback.code_challenge_methods_supported = ["S256"]
-        else:
-            fallback = None
+            ends = f"{origin}/authorize", f"{origin}/token", f"{origin}/register"
+            fallback = _Metadata(origin, *ends, code_challenge_methods_supported=["S256"])
         if not is_same_resource(found.resource, self._url):
             raise ToolError("its metadata is about another resource; the login would be for that")
         if not found.authorization_servers:
             raise ToolError("its metadata names no authorization server")
         issuer = found.authorization_servers[0]
         self._check_address(issuer)
-        metadata = fallback
+        metadata: _Metadata | None = None
         for url in metadata_urls(issuer):
-            document = await self._json("GET", url, _Metadata)
-            if document is not None:
-                if document.issuer != issuer:
-                    raise ToolError("the metadata of the authorization server is of another issuer")
-                metadata = document
-                break
+            metadata = metadata or await self._read(_Metadata, url)
+        metadata = metadata or fallback
         if metadata is None:
             raise ToolError(f"its authorization server {one_line(issuer, 200)!r} has no metadata")
+        if metadata.issuer != issuer:
+            raise ToolError("the metadata of the authorization server is of another issuer")
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
-        ends = metadata.authorization_endpoint, metadata.token_endpoint
-        for url in (*ends, *filter(None, (metadata.registration_endpoint,))):
+        for url in (metadata.authorization_endpoint, metadata.token_endpoint):
             self._check_address(url)
+        if metadata.registration_endpoint:
+            self._check_address(metadata.registration_endpoint)
         return found, metadata
 
     def _check_address(self, url: str) -> None:
@@ -409,36 +381,34 @@ class OAuth:
             "response_types": ["code"],
             "token_endpoint_auth_method": choose_method(supported, "", ""),
         }
-        headers, body = {"Content-Type": "application/json"}, msgspec.json.encode(wanted)
-        made = await self._json("POST", metadata.registration_endpoint, _Registered, headers, body)
+        body = msgspec.json.encode(wanted)
+        made = await self._read(_Registered, metadata.registration_endpoint, body)
         if made is None:
             raise ToolError("its authorization server refused to register clawkit")
         method = choose_method(supported, made.client_secret, made.token_endpoint_auth_method)
         return OAuthClient(made.client_id, made.client_secret, method)
 
-    async def _json(
-        self,
-        verb: str,
-        url: str,
-        kind: Any,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-    ) -> Any:
+    async def _read(
+        self, kind: type[T], url: str, body: bytes = b"", type_: str = _JSON, **headers: str
+    ) -> T | None:
         """A document; None if there is none. Raises `ToolError` if it may not be asked for."""
+        async with self._ask(url, body, type_, **headers) as response:
+            with suppress(*UNREADABLE):
+                if response.status in (200, 201):
+                    return msgspec.json.decode(await response.read(_MAX_BODY), type=kind)
+        return None
+
+    @asynccontextmanager
+    async def _ask(
+        self, url: str, body: bytes, type_: str = _JSON, **headers: str
+    ) -> AsyncIterator[Response]:
+        about = {"Accept": _JSON, **({"Content-Type": type_} if body else {}), **headers}
+        verb, limit_s = "POST" if body else "GET", _REQUEST_S
         try:
-            async with self._http.stream(
-                verb,
-                url,
-                headers={"Accept": "application/json", **(headers or {})},
-                body=body,
-                route=self._route_to(url),
-                timeout_s=_REQUEST_S,
+            async with self.http.stream(
+                verb, url, headers=about, body=body, route=self._route_to(url), timeout_s=limit_s
             ) as response:
-                if response.status not in (200, 201):
-                    return None
-                return msgspec.json.decode(await response.read(_MAX_BODY), type=kind)
-        except UNREADABLE:
-            return None
+                yield response
         except NetError as error:
             raise ToolError(str(error)) from None
 
@@ -514,48 +484,35 @@ def _union(*scopes: str) -> str:
     return " ".join(dict.fromkeys(each for text in scopes for each in text.split()))
 
 
-class _Callback:
-    """Waits on this machine for the answer that the browser brings."""
+@asynccontextmanager
+async def _waiting(
+    redirect_url: str | None, state: str
+) -> AsyncIterator[tuple[str, asyncio.Future[dict[str, str]]]]:
+    """Wait on this machine for the answer that the browser brings, at an address that is returned:
+    the first one with the state of the request. Others are ignored."""
+    wanted = urlsplit(redirect_url or "http://127.0.0.1:0/callback")
+    host, found = wanted.hostname or "", asyncio.get_running_loop().create_future()
+    if host not in ("127.0.0.1", "localhost", "::1") or wanted.scheme != "http":
+        raise ToolError("oauth.redirectUrl must be an http address of this machine")
 
-    def __init__(self, redirect_url: str | None) -> None:
-        self._wanted = urlsplit(redirect_url or "http://127.0.0.1:0/callback")
-        self.url = ""
-        self._answers: asyncio.Queue[dict[str, str]] = asyncio.Queue(16)
-
-    async def __aenter__(self) -> _Callback:
-        host, port = self._wanted.hostname or "", self._wanted.port or 0
-        if host not in ("127.0.0.1", "localhost", "::1") or self._wanted.scheme != "http":
-            raise ToolError("oauth.redirectUrl must be an http address of this machine")
-        try:
-            self._server = await asyncio.start_server(self._serve, host, port, limit=16_384)
-        except OSError as error:
-            raise ToolError(f"cannot listen for the answer of the browser: {error}") from None
-        port = self._server.sockets[0].getsockname()[1]
-        self.url = self._wanted._replace(netloc=f"{host}:{port}").geturl()
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        self._server.close()
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, ValueError, TimeoutError, asyncio.IncompleteReadError):
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(*_BAD_REQUEST):
             async with asyncio.timeout(10):
                 line = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n", 1)[0]
                 target = urlsplit(line.decode("ascii").split(" ")[1])
-                if target.path == self._wanted.path:
-                    with suppress(asyncio.QueueFull):
-                        self._answers.put_nowait(dict(parse_qsl(target.query)))
+                answer = dict(parse_qsl(target.query))
+                given = answer.get("state", "").encode()
+                is_ours = target.path == wanted.path and compare_digest(given, state.encode())
+                if is_ours and not found.done():
+                    found.set_result(answer)
                 writer.write(_DONE)
                 await writer.drain()
         writer.close()
 
-    async def wait(self, state: str) -> dict[str, str]:
-        """The answer to the request with this state; others are ignored."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LOGIN_S):
-                while True:
-                    answer = await self._answers.get()
-                    if secrets.compare_digest(answer.get("state", "").encode(), state.encode()):
-                        return answer
-        raise ToolError(f"no one logged in within {LOGIN_S / 60:g} minutes")
+    try:
+        server = await asyncio.start_server(serve, host, wanted.port or 0, limit=16_384)
+    except OSError as error:
+        raise ToolError(f"cannot listen for the answer of the browser: {error}") from None
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield wanted._replace(netloc=f"{host}:{port}").geturl(), found

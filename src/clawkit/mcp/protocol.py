@@ -76,7 +76,7 @@ class RpcMessage(Struct):
     """A request has an id and a method, a notification only a method, an answer no method."""
 
     jsonrpc: Literal["2.0"]
-    id: Id | UnsetType | None = UNSET
+    id: Id | UnsetType = UNSET
     method: str | UnsetType = UNSET
     params: Raw = _EMPTY
     result: Raw | UnsetType = UNSET
@@ -128,22 +128,25 @@ def read(data: Raw, kind: type[T]) -> T:
         raise McpError(INVALID_PARAMS, f"invalid parameters: {error}") from None
 
 
+def encode(message: Mapping[str, object]) -> bytes:
+    return _encode({"jsonrpc": "2.0", **message})
+
+
 def request(id: Id, method: str, params: object) -> bytes:  # noqa: A002
-    return _encode({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+    return encode({"id": id, "method": method, "params": params})
 
 
 def notification(method: str, params: object) -> bytes:
-    return _encode({"jsonrpc": "2.0", "method": method, "params": params})
+    return encode({"method": method, "params": params})
 
 
 def answer(id: Id, result: object) -> bytes:  # noqa: A002
-    return _encode({"jsonrpc": "2.0", "id": id, "result": result})
+    return encode({"id": id, "result": result})
 
 
 def failure(id: Id | None, error: McpError) -> bytes:  # noqa: A002
     """An answer that reports an error. The id is None if the request's could not be read."""
-    body = Failure(error.code, str(error), error.data)
-    return _encode({"jsonrpc": "2.0", "id": id, "error": body})
+    return encode({"id": id, "error": Failure(error.code, str(error), error.data)})
 
 
 def header_value(text: str) -> str:

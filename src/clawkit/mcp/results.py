@@ -12,7 +12,7 @@ from msgspec import Raw, Struct
 from clawkit.content import Block, Image, Text
 from clawkit.core.result import Result
 from clawkit.external import defuse, wrap_external
-from clawkit.process.jsonrpc import UNREADABLE, ServerError
+from clawkit.mcp.session import read_answer
 from clawkit.text import cut, human_size, one_line
 
 MAX_BLOCKS = 200
@@ -42,58 +42,50 @@ class _Block(Struct, rename="camel"):
     resource: _Resource | None = None
 
 
-class _Called(Struct, rename="camel"):
-    content: list[_Block] = []
-    structured_content: Any = None
-    is_error: bool = False
-
-
-class _Read(Struct):
-    contents: list[_Resource] = []
-
-
 class _Said(Struct):
     role: str
     content: _Block | list[_Block]
 
 
-class _Prompt(Struct):
+class _Answer(Struct, rename="camel"):
+    """To `tools/call`, `resources/read` or `prompts/get`."""
+
+    content: list[_Block] = []
+    contents: list[_Resource] = []
     messages: list[_Said] = []
+    structured_content: Any = None
+    is_error: bool = False
 
 
-def of_call(raw: Raw, server: str, tool: str) -> Result:
-    """The result of `tools/call`. Raises `ServerError` for an answer that is not one."""
-    called: _Called = _decode(raw, _Called)
-    details: dict[str, Any] = {"server": server, "tool": tool}
-    texts, images = _split(called.content)
-    structured = called.structured_content
-    if structured is not None:
-        encoded = msgspec.json.encode(structured)
-        if len(encoded) <= MAX_STRUCTURED:
-            details["structuredContent"] = structured
-        if not texts:
-            texts.append(encoded.decode())
-    if called.is_error:
-        words = one_line(defuse("\n".join(texts)), 500) or "the tool failed"
-        details |= {"status": "error", "error": words}
-    return _join(server, tool, texts, images, details)
-
-
-def of_resource(raw: Raw, server: str, uri: str) -> Result:
-    found: _Read = _decode(raw, _Read)
-    blocks = [_Block("resource", resource=each) for each in found.contents]
-    return _join(server, uri, *_split(blocks), {"server": server, "uri": one_line(uri, 500)})
-
-
-def of_prompt(raw: Raw, server: str, name: str) -> Result:
+def of_request(raw: Raw, server: str, kind: str, of: str) -> Result:
+    """The result of a request about a `tool`, a `uri` or a `prompt`. Raises `ServerError` for an
+    answer that is not one."""
+    answer = read_answer(raw, _Answer)
+    details: dict[str, Any] = {"server": server, kind: one_line(of, 500)}
+    parts = [("", each) for each in answer.content]
+    parts += [("", _Block("resource", resource=each)) for each in answer.contents]
+    for said in answer.messages:
+        blocks = said.content if isinstance(said.content, list) else [said.content]
+        parts += [(f"{one_line(said.role, 20)}: ", each) for each in blocks]
     texts: list[str] = []
     images: list[Image] = []
-    for said in _decode(raw, _Prompt).messages[:MAX_BLOCKS]:
-        content = said.content if isinstance(said.content, list) else [said.content]
-        more, shown = _split(content)
-        texts += [f"{one_line(said.role, 20)}: {text}" for text in more]
-        images += shown
-    return _join(server, name, texts, images, {"server": server, "prompt": one_line(name, 200)})
+    for prefix, block in parts[:MAX_BLOCKS]:
+        if isinstance(shown := _shown(block), Image):
+            images.append(shown)
+        else:
+            texts.append(prefix + shown)
+    if len(parts) > MAX_BLOCKS:
+        texts.append(f"[{len(parts) - MAX_BLOCKS} more blocks were left out]")
+    if answer.structured_content is not None:
+        encoded = msgspec.json.encode(answer.structured_content)
+        if len(encoded) <= MAX_STRUCTURED:
+            details["structuredContent"] = answer.structured_content
+        if not texts:
+            texts.append(encoded.decode())
+    if answer.is_error:
+        words = one_line(defuse("\n".join(texts)), 500) or "the tool failed"
+        details |= {"status": "error", "error": words}
+    return _join(server, of, texts, images, details)
 
 
 def of_list(entries: Iterable[Raw], server: str, what: str) -> Result:
@@ -115,20 +107,6 @@ def _join(
     return Result(tuple(blocks) or (Text("(no content)"),), details)
 
 
-def _split(content: Sequence[_Block]) -> tuple[list[str], list[Image]]:
-    texts: list[str] = []
-    images: list[Image] = []
-    for block in content[:MAX_BLOCKS]:
-        found = _shown(block)
-        if isinstance(found, Image):
-            images.append(found)
-        else:
-            texts.append(found)
-    if len(content) > MAX_BLOCKS:
-        texts.append(f"[{len(content) - MAX_BLOCKS} more blocks were left out]")
-    return texts, images
-
-
 def _shown(block: _Block) -> str | Image:
     kind = one_line(block.mime_type, 60) or "unknown type"
     match block.type:
@@ -147,10 +125,3 @@ def _shown(block: _Block) -> str | Image:
             return _shown(inner)
     size = human_size(len(block.data) * 3 // 4)
     return f"[{one_line(block.type, 20)}, {kind}, {size}: not shown]"
-
-
-def _decode(raw: Raw, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except UNREADABLE:
-        raise ServerError("it sent a result that is not one") from None

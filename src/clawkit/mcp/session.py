@@ -48,6 +48,12 @@ class _ServerFacts(Struct, rename="camel"):
     supported_versions: list[str] = []
 
 
+class _Supported(Struct):
+    """What an error says about versions."""
+
+    supported: list[str]
+
+
 class _Page(Struct, rename="camel"):
     tools: list[Raw] = []
     resources: list[Raw] = []
@@ -176,7 +182,7 @@ class McpSession:
                 "capabilities": _CAPABILITIES,
                 "clientInfo": _CLIENT,
             }
-            found = _read(await peer.request("initialize", opening, {}), _ServerFacts)
+            found = read_answer(await peer.request("initialize", opening, {}), _ServerFacts)
             if found.protocol_version not in (*LEGACY, *_OLDER):
                 version = one_line(found.protocol_version, 40)
                 raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
@@ -187,24 +193,22 @@ class McpSession:
     async def _discover(self, probe_s: float) -> _ServerFacts | None:
         """What a server of the new era is; None for one of the older."""
         self.version = self._peer.version = MODERN
+        supported: Sequence[str] = LEGACY
         try:
             async with asyncio.timeout(probe_s):
-                found = _read(await self.ask("server/discover", {}), _ServerFacts)
-            supported: Sequence[str] = found.supported_versions or LEGACY
+                found = read_answer(await self.ask("server/discover", {}), _ServerFacts)
+            supported = found.supported_versions or LEGACY
         except TimeoutError:
-            supported = LEGACY
+            pass
         except ServerError as error:
             is_answer = error.code < 0 or 400 <= error.code < 500
             if error.code == UNSUPPORTED_VERSION:
-                data = error.data if isinstance(error.data, dict) else {}
-                named = data.get("supported")
-                supported = named if named and isinstance(named, list) else LEGACY
+                with suppress(msgspec.ValidationError):
+                    supported = msgspec.convert(error.data, _Supported).supported or LEGACY
                 if MODERN in supported:
-                    return _read(await self.ask("server/discover", {}), _ServerFacts)
+                    return read_answer(await self.ask("server/discover", {}), _ServerFacts)
             elif error.code in protocol.MODERN_CODES or not is_answer or self._peer.ended:
                 raise
-            else:
-                supported = LEGACY
         if MODERN in supported:
             return found
         if not any(each in supported for each in LEGACY):
@@ -226,7 +230,7 @@ class McpSession:
             left -= len(memoryview(answer))
             if left < 0:
                 raise ServerError("it lists too much")
-            page = _read(answer, _Page)
+            page = read_answer(answer, _Page)
             found += getattr(page, field)
             if not page.next_cursor or len(found) > MAX_LISTED:
                 break
@@ -258,10 +262,17 @@ class McpSession:
         try:
             for _ in range(MAX_ROUNDS):
                 result = await self.ask(method, {**params, **more}, headers, token)
-                outcome = _read(result, _Outcome)
+                outcome = read_answer(result, _Outcome)
                 if outcome.result_type != "input_required":
                     return result
-                more = {"inputResponses": await self._answer_all(outcome.input_requests, exchange)}
+                answers: dict[str, object] = {}
+                for key, asked in outcome.input_requests.items():
+                    answer = self._answer(asked.method, asked.params, exchange)
+                    answers[key] = await answer if asyncio.iscoroutine(answer) else answer
+                    if answer is NOT_OFFERED:
+                        what = one_line(asked.method, 60)
+                        raise ServerError(f"it asked for {what!r}, which clawkit does not offer")
+                more = {"inputResponses": answers}
                 if outcome.request_state is not None:
                     more["requestState"] = outcome.request_state
         finally:
@@ -288,18 +299,6 @@ class McpSession:
         body = {**params, protocol.META: meta} if meta else params
         return await self._peer.request(method, body, extra)
 
-    async def _answer_all(
-        self, asked: Mapping[str, _Input], exchange: CallExchange
-    ) -> dict[str, object]:
-        answers: dict[str, object] = {}
-        for key, each in asked.items():
-            answer = self._answer(each.method, each.params, exchange)
-            answers[key] = await answer if asyncio.iscoroutine(answer) else answer
-            if answers[key] is NOT_OFFERED:
-                method = one_line(each.method, 60)
-                raise ServerError(f"it asked for {method!r}, which clawkit does not offer")
-        return answers
-
     def on_request(self, method: str, params: Raw) -> object:
         """Answer a request, for the latest call: in this era it does not say for which."""
         if self.is_modern:
@@ -313,14 +312,14 @@ class McpSession:
             folder = Path(self._workspace)
             return {"roots": [{"uri": folder.as_uri(), "name": folder.name or "/"}]}
         if method == "elicitation/create" and exchange is not None:
-            return exchange.elicit(_read(params, _Elicitation))
+            return exchange.elicit(read_answer(params, _Elicitation))
         return {"action": "decline"} if method == "elicitation/create" else NOT_OFFERED
 
     def on_notice(self, method: str, params: Raw) -> None:
         if method == "notifications/tools/list_changed":
             self._on_change()
         elif method == "notifications/progress":
-            progress = _read(params, _Progress)
+            progress = read_answer(params, _Progress)
             if exchange := self._exchanges.get(str(progress.progress_token)):
                 exchange.tell(progress)
 
@@ -328,7 +327,8 @@ class McpSession:
         await self._peer.close()
 
 
-def _read(data: Raw, kind: type[S]) -> S:
+def read_answer(data: Raw, kind: type[S]) -> S:
+    """What a server sent. Raises `ServerError` if it is not that."""
     try:
         return msgspec.json.decode(data, type=kind)
     except UNREADABLE:

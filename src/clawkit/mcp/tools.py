@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -19,6 +19,7 @@ from clawkit.core.tool import Effect, Registered, Tool
 from clawkit.errors import ToolError
 from clawkit.mcp import results
 from clawkit.mcp.definitions import (
+    FEATURES,
     ToolListing,
     clean_text,
     fingerprint,
@@ -33,23 +34,7 @@ from clawkit.mcp.definitions import (
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.protocol import ToolEntry
 from clawkit.policy.pipeline import Subject, apply_policy
-from clawkit.process.jsonrpc import ServerError
 from clawkit.text import one_line
-
-FEATURES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
-    "resources": (
-        "List the resources, or read one.",
-        {"uri": {"type": "string", "description": "The resource to read; all are listed without."}},
-    ),
-    "prompts": (
-        "List the prompts, or get one.",
-        {
-            "name": {"type": "string", "description": "The prompt to get; all are listed without."},
-            "arguments": {"type": "object", "additionalProperties": {"type": "string"}},
-        },
-    ),
-}
-"""Tools for what a server has besides tools."""
 
 
 class MountedTools(NamedTuple):
@@ -105,40 +90,28 @@ def _tools(server: str, entry: McpServer, listing: ToolListing) -> Iterator[Regi
     defined = {tool.name: tool for tool in listing.tools if is_wanted(entry, tool.name)}
     features = [each for each in listing.features if each not in defined and is_wanted(entry, each)]
     names = safe_names(server, (*defined, *features))
-    source = f"mcp:{server}"
-    for remote, tool in defined.items():
-        yield Registered(_make_tool(server, entry, tool, names[remote]), source)
-    for feature in features:
-        about, properties = FEATURES[feature]
-        yield Registered(
-            Tool(
-                names[feature],
-                f"(MCP server {server}) {about}",
-                {"type": "object", "properties": properties, "additionalProperties": False},
-                partial(_use_feature, server, feature),
-                effects=partial(_effects, server, entry),
-            ),
-            source,
+    for remote, name in names.items():
+        tool = defined.get(remote) or FEATURES[remote]
+        title = tool.title or (tool.annotations and tool.annotations.title) or ""
+        run = _call_tool if remote in defined else _use_feature
+        made = Tool(
+            name,
+            f"(MCP server {server}) {clean_text(tool.description or '')}".strip(),
+            shown_schema(tool.input_schema),
+            partial(run, server, entry, tool),
+            label=one_line(clean_text(title or remote), 60),
+            effects=partial(_effects, server, entry),
         )
+        yield Registered(made, f"mcp:{server}")
 
 
-def _make_tool(server: str, entry: McpServer, tool: ToolEntry, name: str) -> Tool:
-    title = tool.title or (tool.annotations.title if tool.annotations else None) or tool.name
-
-    async def execute(params: Any, ctx: Context) -> Result:
-        arguments = {"name": tool.name, "arguments": params}
-        headers = header_values(tool.input_schema, params) if entry.url else {}
-        raw = await ctx.use(Mounts).call(server, "tools/call", arguments, ctx, headers)
-        return _read(results.of_call, raw, server, tool.name)
-
-    return Tool(
-        name,
-        f"(MCP server {server}) {clean_text(tool.description or '')}".strip(),
-        shown_schema(tool.input_schema),
-        execute,
-        label=one_line(clean_text(title), 60),
-        effects=partial(_effects, server, entry),
-    )
+async def _call_tool(
+    server: str, entry: McpServer, tool: ToolEntry, params: Any, ctx: Context
+) -> Result:
+    read = partial(results.of_request, server=server, kind="tool", of=tool.name)
+    arguments = {"name": tool.name, "arguments": params}
+    headers = header_values(tool.input_schema, params) if entry.url else {}
+    return await ctx.use(Mounts).call(server, "tools/call", arguments, read, ctx, headers)
 
 
 def _effects(server: str, entry: McpServer, _params: object, ctx: Context) -> tuple[Effect, ...]:
@@ -150,16 +123,16 @@ def _effects(server: str, entry: McpServer, _params: object, ctx: Context) -> tu
     return (*effects, Effect("write")) if writes and not own else effects
 
 
-async def _use_feature(server: str, feature: str, params: Any, ctx: Context) -> Result:
-    mounts = ctx.use(Mounts)
-    if feature == "prompts" and (name := params.get("name")):
-        wanted = {"name": name, "arguments": params.get("arguments") or {}}
-        raw = await mounts.call(server, "prompts/get", wanted, ctx)
-        return _read(results.of_prompt, raw, server, name)
-    if feature == "resources" and (uri := params.get("uri")):
-        raw = await mounts.call(server, "resources/read", {"uri": uri}, ctx)
-        return _read(results.of_resource, raw, server, uri)
-    return results.of_list(await list_feature(mounts, server, feature), server, feature)
+async def _use_feature(
+    server: str, _entry: McpServer, tool: ToolEntry, params: Any, ctx: Context
+) -> Result:
+    mounts, is_prompt = ctx.use(Mounts), tool.name == "prompts"
+    if not (of := params.get("name" if is_prompt else "uri")):
+        return results.of_list(await list_feature(mounts, server, tool.name), server, tool.name)
+    method, kind = ("prompts/get", "prompt") if is_prompt else ("resources/read", "uri")
+    read = partial(results.of_request, server=server, kind=kind, of=of)
+    wanted = {"arguments": {}, **params} if is_prompt else params
+    return await mounts.call(server, method, wanted, read, ctx)
 
 
 async def list_feature(mounts: Mounts, server: str, feature: str) -> list[msgspec.Raw]:
@@ -170,27 +143,18 @@ async def list_feature(mounts: Mounts, server: str, feature: str) -> list[msgspe
     return found
 
 
-def _read(read: Any, raw: msgspec.Raw, server: str, of: str) -> Result:
-    try:
-        found: Result = read(raw, server, of)
-    except ServerError as error:
-        raise ToolError(f"the MCP server {server!r} failed: {error}") from None
-    return found
-
-
 def allowed_servers(config: Config, scope: Scope) -> list[str]:
     """The servers of which policy allows some tool. The others are never started."""
     servers = config.mcp.servers if config.mcp else {}
-    names = [name for name, entry in servers.items() if entry.enabled]
     text = msgspec.json.encode(config).decode().lower()
-    return [name for name in names if _allows(config, scope, name, text)]
-
-
-def _allows(config: Config, scope: Scope, server: str, text: str) -> bool:
-    """Whether policy allows a tool of a server whose tools are not known: one that no list names,
-    or one that a list names."""
-    prefix = prefix_of(server).lower()
-    named = re.findall(rf'"({re.escape(prefix)}[a-z0-9_*-]+)"', text)
-    subjects = [Subject(name.replace("*", "x"), f"mcp:{server}") for name in {f"{prefix}x", *named}]
-    verdicts = apply_policy(config, scope, subjects).verdicts.values()
-    return any(verdict.kept for verdict in verdicts)
+    allowed: list[str] = []
+    for server in (name for name, entry in servers.items() if entry.enabled):
+        # Its tools are not known: one that no list names, and those that a list names.
+        prefix = prefix_of(server).lower()
+        named = re.findall(rf'"({re.escape(prefix)}[a-z0-9_*-]+)"', text)
+        tools = {f"{prefix}x", *(name.replace("*", "x") for name in named)}
+        subjects = [Subject(name, f"mcp:{server}") for name in tools]
+        verdicts = apply_policy(config, scope, subjects).verdicts.values()
+        if any(verdict.kept for verdict in verdicts):
+            allowed.append(server)
+    return allowed

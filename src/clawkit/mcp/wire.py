@@ -9,24 +9,33 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from msgspec import Raw
 
 from clawkit.errors import ToolError
 from clawkit.mcp import protocol
-from clawkit.mcp.protocol import SESSION_HEADER, VERSION_HEADER, McpError
+from clawkit.mcp.protocol import SESSION_HEADER, VERSION_HEADER
 from clawkit.net.addresses import parse_url
-from clawkit.net.client import Client, Response
-from clawkit.net.route import NetError, Route, join_headers
+from clawkit.net.client import Response
+from clawkit.net.route import NetError, join_headers
 from clawkit.net.sse import EventStream
-from clawkit.process.jsonrpc import MAX_BODY, MAX_UNASKED, Connection, LineFrames, ServerError
-from clawkit.text import one_line
+from clawkit.process.jsonrpc import (
+    MAX_BODY,
+    MAX_UNASKED,
+    UNREADABLE,
+    Connection,
+    Dialogue,
+    LineFrames,
+    ServerError,
+    decode,
+)
 
 if TYPE_CHECKING:
+    from clawkit.config.sections.plugins import McpServer
     from clawkit.mcp.oauth import OAuth
     from clawkit.mcp.session import McpSession
     from clawkit.process.local_host import LocalRunning
@@ -78,11 +87,16 @@ class StdioPeer:
         return False
 
     async def close(self) -> None:
+        has_ended = bool(self._wire.ended)
         self._wire.end("closed")
-        await self._program.end(GRACE_S)
+        try:
+            if has_ended:  # it can still say why
+                await asyncio.wait([self._program.gone], timeout=GRACE_S)
+        finally:
+            await self._program.end(GRACE_S)
 
 
-class HttpPeer:
+class HttpPeer(Dialogue):
     """Streamable HTTP: each message is a request of its own."""
 
     _must_answer = True
@@ -90,30 +104,22 @@ class HttpPeer:
 
     def __init__(
         self,
-        url: str,
+        entry: McpServer,
         session: McpSession,
         on_end: Callable[[], None],
-        *,
-        client: Client,
-        route: Route,
         login: OAuth,
-        connect_s: float,
     ) -> None:
-        self.ended = self.version = ""
-        self._url, self._session, self._on_end = url, session, on_end
-        self._client, self._route, self._login = client, route, login
-        self._connect_s = connect_s
-        self._session_id = ""
-        self._last_id = 0
-        self._pending: dict[protocol.Id, asyncio.Future[Raw]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        super().__init__(session.on_request, session.on_notice, on_end)
+        self.version = self._session_id = ""
+        self._url, self._login = entry.url or "", login
+        self._connect_s = entry.connection_timeout_ms / 1000
 
     async def request(
         self, method: str, params: Mapping[str, object], headers: Mapping[str, str]
     ) -> Raw:
         if self.ended:
             raise ServerError(self.ended)
-        self._last_id = number = self._last_id + 1
+        number = self.next_id()
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
         try:
@@ -138,31 +144,24 @@ class HttpPeer:
     async def listen(self) -> bool:
         """Hear what a server of the older era says between requests, until that ends; false if
         there is no stream for that."""
-        async with self._send("GET") as response:
+        async with self._ask("GET") as response:
             await self._read_stream(response, bool)
         return True
 
     async def close(self) -> None:
         self.end("closed")
-        for task in self._tasks:
-            task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session_id:
-            with suppress(ServerError, TimeoutError):
-                async with asyncio.timeout(GRACE_S), self._send("DELETE"):
+            with suppress(ToolError, TimeoutError):
+                async with asyncio.timeout(GRACE_S), self._ask("DELETE"):
                     pass
 
-    def end(self, reason: str) -> None:
-        if self.ended:
-            return
-        self.ended = reason
-        for future in self._pending.values():
-            if not future.done():
-                future.set_exception(ServerError(reason))
-        self._on_end()
+    def _send(self, message: Mapping[str, object]) -> None:
+        if len(self._tasks) < MAX_TASKS:
+            self._spawn(self._post(protocol.encode(message)))
 
     @asynccontextmanager
-    async def _send(
+    async def _ask(
         self, verb: str, headers: Mapping[str, str] = _NO_HEADERS, body: bytes = b""
     ) -> AsyncIterator[Response]:
         """Send a request, again with another token if the server requires one. An error status
@@ -173,12 +172,12 @@ class HttpPeer:
         about |= {VERSION_HEADER: self.version} if self.version else {}
         try:
             while True:
-                async with self._client.stream(
+                async with self._login.http.stream(
                     verb,
                     self._url,
                     headers=join_headers(about, headers, await self._login.headers()),
                     body=body,
-                    route=self._route,
+                    route=self._login.route,
                     timeout_s=_LONG_S,
                     connect_s=self._connect_s,
                 ) as response:
@@ -208,7 +207,7 @@ class HttpPeer:
             return answer is None or answer.done()
 
         last, retry_s = "", 0.0
-        async with self._send("POST", headers, body) as response:
+        async with self._ask("POST", headers, body) as response:
             kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind == _STREAM:
                 last, retry_s = await self._read_stream(response, is_done)
@@ -221,7 +220,7 @@ class HttpPeer:
             if is_done() or not last:
                 break
             await asyncio.sleep(min(retry_s, MAX_RETRY_S))
-            async with self._send("GET", {**headers, "Last-Event-ID": last}) as response:
+            async with self._ask("GET", {**headers, "Last-Event-ID": last}) as response:
                 last, retry_s = await self._read_stream(response, is_done, last, retry_s)
         if not is_done() and self._must_answer:
             raise ServerError("it ended the connection without an answer")
@@ -252,46 +251,6 @@ class HttpPeer:
     def _take_event(self, name: str, data: str) -> None:
         if data.strip() and name in ("", "message"):
             self._take(data.encode())
-
-    def _take(self, data: bytes) -> None:
-        try:
-            message = protocol.decode(data)
-        except McpError as error:
-            raise ServerError(f"it sent an {error}") from None
-        if isinstance(method := message.method, str):
-            if not isinstance(message.id, (int, str)):
-                self._session.on_notice(method, message.params)
-            elif len(self._tasks) < MAX_TASKS:
-                result = self._session.on_request(method, message.params)
-                self._spawn(self._reply(message.id, result))
-            return
-        future = self._pending.get(message.id) if isinstance(message.id, (int, str)) else None
-        if future is None or future.done():
-            return
-        if isinstance(failed := message.error, protocol.Failure):
-            future.set_exception(_failure(failed))
-        else:
-            result = message.result
-            future.set_result(result if isinstance(result, Raw) else Raw(b"null"))
-
-    async def _reply(self, number: protocol.Id, result: object) -> None:
-        if asyncio.iscoroutine(result):
-            result = await result
-        refused = McpError(protocol.METHOD_NOT_FOUND, "not offered")
-        is_offered = isinstance(result, Mapping)
-        answer = (
-            protocol.answer(number, result) if is_offered else protocol.failure(number, refused)
-        )
-        await self._post(answer)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        async def run() -> None:
-            with suppress(ToolError):
-                await work
-
-        task = asyncio.get_running_loop().create_task(run())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
 
 class SsePeer(HttpPeer):
@@ -335,11 +294,7 @@ McpPeer = StdioPeer | HttpPeer
 
 def _refusal(status: int, body: bytes) -> ServerError:
     """The error of the protocol in an answer, or one with the status as its code."""
-    with suppress(McpError):
-        if isinstance(error := protocol.decode(body).error, protocol.Failure):
-            return _failure(error)
+    with suppress(*UNREADABLE):
+        if (error := decode(body).error) is not None and error.code:
+            return error.to_error()
     return ServerError(f"it answered with the status {status}", status)
-
-
-def _failure(error: protocol.Failure) -> ServerError:
-    return ServerError(f"it answered: {one_line(error.message, 200)}", error.code, error.data)

@@ -107,7 +107,6 @@ class ServedClient:
         self,
         open_kit: OpenKit,
         session: str,
-        principal: str,
         name: str,
         can: ClientAbilities,
         *,
@@ -126,7 +125,7 @@ class ServedClient:
         self._kit: Toolkit | None = None
         self._usual = self._workspace = ""
         self._opening = asyncio.Lock()
-        self._parked = CarPark(principal)
+        self._parked = CarPark()
         self._asked: dict[mcp.Id, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
 

@@ -19,14 +19,14 @@ from clawkit.store import write_atomic
 MAX_FILE = 16 * 1024 * 1024
 _NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 _HEADER = re.compile(r"\s*\[")
+_SETTINGS = "~/Library/Application Support" if sys.platform == "darwin" else "~/.config"
 
 
 class McpClient(NamedTuple):
     """Where a client keeps its servers."""
 
     title: str
-    linux: str
-    mac: str
+    path: str
     key: str = "mcpServers"
     home: str = ""  # the variable that names the directory of the file instead
     has_type: bool = False
@@ -34,46 +34,31 @@ class McpClient(NamedTuple):
     """Whether it starts servers in the directory that the person works in."""
 
     def file(self, env: Mapping[str, str]) -> str:
-        path = self.mac if sys.platform == "darwin" else self.linux
+        path = self.path
         if self.home and env.get(self.home):
             path = os.path.join(env[self.home], os.path.basename(path))
         return os.path.realpath(os.path.expanduser(path))
 
 
-_MAC = "~/Library/Application Support"
 CLIENTS = {
     "claude-code": McpClient(
         "Claude Code",
-        *("~/.claude.json", "~/.claude.json"),
+        "~/.claude.json",
         home="CLAUDE_CONFIG_DIR",
         has_type=True,
         starts_in_project=True,
     ),
-    "claude-desktop": McpClient(
-        "Claude Desktop",
-        "~/.config/Claude/claude_desktop_config.json",
-        f"{_MAC}/Claude/claude_desktop_config.json",
-    ),
-    "cursor": McpClient("Cursor", "~/.cursor/mcp.json", "~/.cursor/mcp.json"),
-    "vscode": McpClient(
-        "VS Code",
-        "~/.config/Code/User/mcp.json",
-        f"{_MAC}/Code/User/mcp.json",
-        key="servers",
-        has_type=True,
-    ),
+    "claude-desktop": McpClient("Claude Desktop", f"{_SETTINGS}/Claude/claude_desktop_config.json"),
+    "cursor": McpClient("Cursor", "~/.cursor/mcp.json"),
+    "vscode": McpClient("VS Code", f"{_SETTINGS}/Code/User/mcp.json", key="servers", has_type=True),
     "codex": McpClient(
         "Codex",
-        *("~/.codex/config.toml", "~/.codex/config.toml"),
+        "~/.codex/config.toml",
         key="mcp_servers",
         home="CODEX_HOME",
         starts_in_project=True,
     ),
-    "gemini": McpClient(
-        "Gemini CLI",
-        *("~/.gemini/settings.json", "~/.gemini/settings.json"),
-        starts_in_project=True,
-    ),
+    "gemini": McpClient("Gemini CLI", "~/.gemini/settings.json", starts_in_project=True),
 }
 
 
@@ -141,7 +126,7 @@ def _check_name(name: str) -> None:
 def snippet(client: McpClient, name: str, entry: Mapping[str, Any]) -> str:
     """The entry alone, for a person to add. Raises `EditError`."""
     _check_name(name)
-    edit = _edit_toml if client.linux.endswith(".toml") else _edit_json
+    edit = _edit_toml if client.path.endswith(".toml") else _edit_json
     return edit("", (client.key, name), entry)
 
 

@@ -8,8 +8,6 @@ client repeats the request with an answer and with the state that names the call
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -174,34 +172,28 @@ class CarPark:
     """The parked calls of a client. Each can be taken out once, by who parked it, with the same
     parameters, before it expires."""
 
-    def __init__(self, principal: str) -> None:
-        self._principal = principal
-        self._key = secrets.token_bytes(32)
+    def __init__(self) -> None:
         self._parked: dict[str, Parked] = {}
 
     def put(self, served: ServedCall, digest: bytes) -> str:
-        """Park a call; returns the state that the client must repeat. Raises `McpError`."""
+        """Park a call; returns the state that the client must repeat, which cannot be guessed.
+        Raises `McpError`."""
         self.sweep()
         if len(self._parked) >= MAX_PARKED:
             served.task.cancel()
             raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls wait for answers already")
-        name = secrets.token_hex(16)
-        parked = Parked(served, time.monotonic() + PARKED_S, digest)
-        self._parked[name] = parked
-        return f"{name}.{self._sign(name, parked)}"
+        state = secrets.token_urlsafe(32)
+        self._parked[state] = Parked(served, time.monotonic() + PARKED_S, digest)
+        return state
 
     def take(self, state: str, digest: bytes) -> ServedCall:
         """The call that a state names. Raises `McpError`."""
         self.sweep()
-        name, _, signature = state.partition(".")
-        parked = self._parked.get(name)
-        is_ours = parked is not None and hmac.compare_digest(
-            signature.encode("utf-8", "replace"), self._sign(name, parked).encode()
-        )
-        if parked is None or not is_ours or parked.digest != digest:
+        parked = self._parked.get(state)
+        if parked is None or parked.digest != digest:
             message = "invalid requestState: unknown, expired, used, or of another request"
             raise mcp.McpError(mcp.INVALID_PARAMS, message)
-        return self._parked.pop(name).served
+        return self._parked.pop(state).served
 
     def sweep(self) -> None:
         """Stop the calls that have expired."""
@@ -223,7 +215,3 @@ class CarPark:
     def is_empty(self) -> bool:
         self.sweep()
         return not self._parked
-
-    def _sign(self, name: str, parked: Parked) -> str:
-        signed = (name, self._principal, repr(parked.until), parked.digest.hex())
-        return hmac.digest(self._key, "\0".join(signed).encode(), hashlib.sha256).hex()

@@ -55,7 +55,7 @@ class ServedClients:
         self._session = session
 
     async def initialize(
-        self, id_: mcp.Id, message: mcp.RpcMessage, principal: str, key: str = ""
+        self, id_: mcp.Id, message: mcp.RpcMessage, key: str = ""
     ) -> tuple[str, bytes]:
         """Open a session: returns its id, which is `key` if given, and the answer. Raises
         `McpError`."""
@@ -63,7 +63,7 @@ class ServedClients:
         if key in self.clients:
             raise mcp.McpError(mcp.INVALID_REQUEST, "the session is initialized already")
         key = key or secrets.token_urlsafe(32)
-        await self._add(key, principal, given.client_info.name, given.capabilities)
+        await self._add(key, given.client_info.name, given.capabilities)
         version = given.protocol_version
         result: dict[str, Any] = {
             "protocolVersion": version if version in mcp.LEGACY else mcp.LEGACY[0],
@@ -84,17 +84,11 @@ class ServedClients:
             raise mcp.McpError(mcp.UNSUPPORTED_VERSION, "unsupported protocol version", facts)
         key = principal, meta.info.name, meta.capabilities.can_ask
         if key not in self.clients:
-            await self._add(key, principal, meta.info.name, meta.capabilities, is_modern=True)
+            await self._add(key, meta.info.name, meta.capabilities, is_modern=True)
         return self.clients[key]
 
     async def _add(
-        self,
-        key: object,
-        principal: str,
-        name: str,
-        can: ClientAbilities,
-        *,
-        is_modern: bool = False,
+        self, key: object, name: str, can: ClientAbilities, *, is_modern: bool = False
     ) -> None:
         if len(self.clients) >= MAX_CLIENTS:
             idle = [each for each, client in self.clients.items() if not client.is_busy]
@@ -102,9 +96,7 @@ class ServedClients:
                 raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_CLIENTS} clients are connected")
             await self.remove(min(idle, key=lambda each: self.clients[each].used_at))
         session = self._session or f"mcp:{secrets.token_hex(8)}"
-        self.clients[key] = ServedClient(
-            self._open_kit, session, principal, name, can, is_modern=is_modern
-        )
+        self.clients[key] = ServedClient(self._open_kit, session, name, can, is_modern=is_modern)
 
     async def remove(self, key: object) -> None:
         """Forget a client, and stop everything that was done for it."""

@@ -94,8 +94,6 @@ class StdioConnection(asyncio.BaseProtocol):
         id_: mcp.Id | None = None
         try:
             message = mcp.decode(line)
-            if message.id is None:
-                raise mcp.McpError(mcp.INVALID_REQUEST, "the id must not be null")
             if isinstance(message.id, msgspec.UnsetType) or not message.method:
                 for each in self._server.clients.values():
                     each.take(message)
@@ -111,7 +109,7 @@ class StdioConnection(asyncio.BaseProtocol):
         if meta.version is not None or message.method == "server/discover":
             client = await self._server.find_modern(meta, _CLIENT)
         elif message.method == "initialize":
-            self._send((await self._server.initialize(id_, message, _CLIENT, _CLIENT))[1])
+            self._send((await self._server.initialize(id_, message, _CLIENT))[1])
             return
         if client is None:
             why = "send initialize first, or name the protocol version in _meta"

@@ -1,4 +1,5 @@
-"""JSON-RPC over the pipes of a program that is not trusted: a language server, or an MCP server."""
+"""JSON-RPC with a language server or an MCP server, which is not trusted: over its pipes, and what
+that shares with other transports."""
 
 from __future__ import annotations
 
@@ -47,6 +48,9 @@ class _Failure(msgspec.Struct):
     message: str = ""
     data: object = None
 
+    def to_error(self) -> ServerError:
+        return ServerError(f"it answered: {one_line(self.message, 200)}", self.code, self.data)
+
 
 class _Message(msgspec.Struct):
     """A request has an id and a method, a notification only a method, an answer only an id."""
@@ -58,7 +62,7 @@ class _Message(msgspec.Struct):
     error: _Failure | None = None
 
 
-_decode = msgspec.json.Decoder(_Message).decode
+decode = msgspec.json.Decoder(_Message).decode
 
 
 class Framing(Protocol):
@@ -117,7 +121,90 @@ class HeaderFrames:
         return b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
-class Connection:
+class Dialogue:
+    """Requests of both sides and their answers, however they are sent."""
+
+    def __init__(
+        self,
+        on_request: Callable[[str, msgspec.Raw], object],
+        on_notice: Callable[[str, msgspec.Raw], None],
+        on_end: Callable[[], None],
+    ) -> None:
+        """`on_request` returns the answer to a request of the server, or a coroutine that does."""
+        self.ended = ""
+        """Why it has ended; empty before."""
+        self._on_request, self._on_notice, self._on_end = on_request, on_notice, on_end
+        self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
+        self._last_id = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    def next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def end(self, reason: str) -> None:
+        """Pending requests fail with a `ServerError`."""
+        if self.ended:
+            return
+        self.ended = reason
+        if not self._loop.is_closed():
+            for future in self._pending.values():
+                if not future.done():
+                    future.set_exception(ServerError(reason))
+            for task in self._tasks:
+                task.cancel()
+        self._on_end()
+
+    def _take(self, body: bytes) -> None:
+        """Raises `ServerError` for what is no message."""
+        try:
+            message = decode(body)
+        except UNREADABLE:
+            raise ServerError("it sent an invalid message") from None
+        if message.method is None:
+            future = self._pending.get(message.id) if isinstance(message.id, int) else None
+            if future is None or future.done():
+                return
+            if message.error is None:
+                future.set_result(message.result)
+            else:
+                future.set_exception(message.error.to_error())
+        elif message.id is None:
+            self._on_notice(message.method, message.params)
+        else:
+            result = self._on_request(message.method, message.params)
+            if not asyncio.iscoroutine(result):
+                self._answer(message.id, result)
+            elif len(self._tasks) >= MAX_ANSWERING:
+                result.close()
+                self._answer(message.id, NOT_OFFERED)
+            else:
+                self._spawn(self._answer_later(message.id, result))
+
+    async def _answer_later(self, number: int | str, work: Coroutine[Any, Any, object]) -> None:
+        self._answer(number, await work)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something until the end."""
+
+        async def run() -> None:
+            with suppress(ToolError):
+                await work
+
+        task = self._loop.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _answer(self, number: int | str, result: object) -> None:
+        is_offered = result is not NOT_OFFERED
+        self._send({"id": number, **({"result": result} if is_offered else _REFUSAL)})
+
+    def _send(self, message: Mapping[str, object]) -> None:
+        raise NotImplementedError
+
+
+class Connection(Dialogue):
     """A connection to a server. Ends when the server exits or violates the protocol."""
 
     def __init__(
@@ -129,29 +216,18 @@ class Connection:
         on_notice: Callable[[str, msgspec.Raw], None],
         on_end: Callable[[], None],
     ) -> None:
-        """Writes to `sink` and reads from `source`, pipes which it closes. `on_request` returns the
-        answer to a request of the server, or a coroutine that does."""
+        """Writes to `sink` and reads from `source`, pipes which it closes."""
         if sink is None or source is None:
             raise ValueError("the process has no pipes")
-        self.ended = ""
-        """Why the connection has ended; empty while it is open."""
+        super().__init__(on_request, on_notice, on_end)
         self._files = (sink, source)
         self._in, self._out = sink.fileno(), source.fileno()
-        self._on_request, self._on_notice, self._on_end = on_request, on_notice, on_end
         self._frames = frames
         self._unsent = bytearray()
         self._unasked = 0
-        self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
-        self._last_id = 0
-        self._answering: set[asyncio.Task[None]] = set()
-        self._loop = asyncio.get_running_loop()
         for fd in (self._in, self._out):
             os.set_blocking(fd, False)
         self._loop.add_reader(self._out, self._read)
-
-    def next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
 
     async def request(
         self, method: str, params: Mapping[str, object], number: int = 0
@@ -172,21 +248,13 @@ class Connection:
 
     def end(self, reason: str) -> None:
         """Close the pipes; pending requests fail with a `ServerError`."""
-        if self.ended:
-            return
-        self.ended = reason
-        if not self._loop.is_closed():
+        if not self.ended and not self._loop.is_closed():
             self._loop.remove_reader(self._out)
             self._loop.remove_writer(self._in)
-            for future in self._pending.values():
-                if not future.done():
-                    future.set_exception(ServerError(reason))
-            for task in self._answering:
-                task.cancel()
         for file in self._files:
             with suppress(OSError):
                 file.close()
-        self._on_end()
+        super().end(reason)
 
     def _send(self, message: Mapping[str, object]) -> None:
         if self.ended:
@@ -228,42 +296,8 @@ class Connection:
             return
         try:
             for body in self._frames.feed(data):
-                self._take(_decode(body))
+                self._take(body)
                 if self.ended:
                     return
         except ServerError as error:
             self.end(str(error))
-        except UNREADABLE:
-            self.end("it sent an invalid message")
-
-    def _take(self, message: _Message) -> None:
-        if message.method is None:
-            future = self._pending.get(message.id) if isinstance(message.id, int) else None
-            if future is None or future.done():
-                return
-            if (error := message.error) is None:
-                future.set_result(message.result)
-            else:
-                text = one_line(error.message, 200)
-                future.set_exception(ServerError(f"it answered: {text}", error.code, error.data))
-        elif message.id is None:
-            self._on_notice(message.method, message.params)
-        else:
-            result = self._on_request(message.method, message.params)
-            if not asyncio.iscoroutine(result):
-                self._answer(message.id, result)
-            elif len(self._answering) >= MAX_ANSWERING:
-                result.close()
-                self._answer(message.id, NOT_OFFERED)
-            else:
-                task = self._loop.create_task(self._answer_later(message.id, result))
-                self._answering.add(task)
-                task.add_done_callback(self._answering.discard)
-
-    async def _answer_later(self, number: int | str, work: Coroutine[Any, Any, object]) -> None:
-        with suppress(ServerError):
-            self._answer(number, await work)
-
-    def _answer(self, number: int | str, result: object) -> None:
-        is_offered = result is not NOT_OFFERED
-        self._send({"id": number, **({"result": result} if is_offered else _REFUSAL)})
