@@ -31,7 +31,9 @@ class Approver:
 
 def entry(place: Path, mode: str = "plain", **more: Any) -> dict[str, Any]:
     """The scripted server, which may write its notes into `place`."""
-    sandbox = {"writePaths": [str(place)], **more.pop("sandbox", {})}
+    # The checkout may be in a directory that a sandbox has one of its own for, such as /tmp.
+    reach = {"readPaths": [str(SERVER)], "writePaths": [str(place)]}
+    sandbox = {**reach, **more.pop("sandbox", {})}
     args = [str(SERVER), mode, str(place / "notes")]
     return {"command": sys.executable, "args": args, "sandbox": sandbox, **more}
 
