@@ -19,9 +19,11 @@ Type = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def mcp(capsys: pytest.CaptureFixture[str], workspace: Path) -> Type:
+def mcp(
+    capsys: pytest.CaptureFixture[str], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> Type:
     """Run `clawkit mcp ...` in this process."""
-    os.chdir(workspace)
+    monkeypatch.chdir(workspace)
 
     def type_in(*args: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as end:
