@@ -1,0 +1,1 @@
+"""Long-term memory: Markdown notes of an agent, and their index."""

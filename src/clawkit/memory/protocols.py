@@ -1,0 +1,97 @@
+"""Data types of memory, and the interface for the tools and commands that use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+Source = Literal["memory", "sessions"]
+Corpus = Literal["memory", "sessions", "all"]
+Mode = Literal["hybrid", "keyword"]
+OnProgress = Callable[[int, int], None]
+"""Called with the number of files done, and of all."""
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """A passage that matches a query."""
+
+    path: str
+    """Relative to the workspace; absolute outside it. Of a session: `sessions/<id>`."""
+    start_line: int
+    end_line: int
+    score: float
+    """From 0 to 1."""
+    snippet: str
+    source: Source
+
+
+class Found(msgspec.Struct, frozen=True):
+    hits: Sequence[Hit]
+    """Best first."""
+    mode: Mode
+    """`keyword` if no embeddings were used."""
+    provider: str = ""
+    """Embedding provider and its model; empty for none."""
+    model: str = ""
+    warning: str = ""
+    """Why the search is incomplete or without embeddings, and what to do; empty if it is not."""
+
+
+class Excerpt(msgspec.Struct, frozen=True):
+    """Part of a note."""
+
+    path: str
+    text: str
+    start_line: int
+    lines: int
+    next_line: int | None = None
+    """Where to read on; None at the end."""
+    exists: bool = True
+
+
+class IndexStatus(msgspec.Struct, frozen=True):
+    files: int
+    chunks: int
+    embedded: int
+    """Chunks that have a current vector."""
+    pending: int
+    """Files that changed since they were indexed."""
+    size_bytes: int
+    path: str
+    """The index file."""
+    roots: Sequence[str]
+    provider: str = ""
+    model: str = ""
+    problems: Sequence[str] = ()
+    """Files that could not be indexed, and failures of the embedding provider."""
+
+
+class Memory(Protocol):
+    """The memory of one agent. Methods raise `ToolInputError` for what the caller can correct."""
+
+    async def search(
+        self,
+        query: str,
+        *,
+        max_results: int | None = None,
+        min_score: float | None = None,
+        corpus: Corpus = "memory",
+    ) -> Found:
+        """Passages that match, best first; brings the index up to date first."""
+        ...
+
+    async def get(self, path: str, *, start_line: int = 1, lines: int | None = None) -> Excerpt:
+        """Part of a note. A missing file has no text, and does not raise."""
+        ...
+
+    async def index(
+        self, *, rebuild: bool = False, on_progress: OnProgress | None = None
+    ) -> IndexStatus:
+        """Bring the index up to date, including vectors; with `rebuild`, from nothing."""
+        ...
+
+    async def status(self) -> IndexStatus: ...
+
+    async def close(self) -> None: ...
