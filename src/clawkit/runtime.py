@@ -14,7 +14,7 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
 from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines
-from clawkit.bundled import open_plugins, plugin_tools
+from clawkit.bundled import open_plugins, plugin_tools, search_services
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -141,6 +141,7 @@ class Toolkit:
             delegates=delegates,
             in_gateway=in_gateway,
             in_heartbeat=in_heartbeat,
+            search=search_services(loaded),
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
@@ -169,6 +170,7 @@ class Toolkit:
             scope = replace(scope, model=model, context_window=window)
         if config is not None:
             self.loaded, self.config = replace(self.loaded, config=config), config
+            scope = replace(scope, search=search_services(self.loaded))
         self.assembly = assemble(self.config, scope, (*self._extra, *server_tools(self.config)))
         run = make_run(
             self.loaded,
