@@ -37,9 +37,10 @@ def search(query: Query, setup: Setup) -> Steps:
     reply = yield get(setup, path, params, {"X-Subscription-Token": setup.key})
     data = reply.data
     if not is_context:
-        results = listed(data, "web.results", optional=True)
+        # Without results, there is only what was asked.
+        results = listed(data, "web.results", optional="query" in data)
         return Answer(read_hits(results, "description", "page_age"))
-    hits = read_hits(listed(data, "grounding.generic", optional=True), "snippets")
+    hits = read_hits(listed(data, "grounding.generic"), "snippets")
     sources = data.get("sources")
     about = sources if isinstance(sources, dict) else {}
     ages = [_age(pick(about.get(hit.url), "age")) for hit in hits]

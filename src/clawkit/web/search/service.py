@@ -130,7 +130,7 @@ class WebSearcher:
     async def search_posts(self, query: PostQuery) -> Found:
         query, settings = check_posts(query), self._x
         row = PROVIDERS["grok"]
-        setup = self._setup(row, settings.api_key)
+        setup = self._setup(row, settings.api_key, "xai")
         if not setup.key:
             raise _missing("xai", row, "tools.web.x_search.apiKey")
         options = {"model": settings.model, "maxTurns": settings.max_turns}
@@ -215,10 +215,12 @@ class WebSearcher:
             answer = replace(answer, citations=pages)
         return tidy(answer, query.count or 1)
 
-    def _setup(self, row: ProviderRow, general: SecretInput | None) -> Setup:
-        """How to reach a provider, from its settings. Raises `SearchError`."""
+    def _setup(self, row: ProviderRow, general: SecretInput | None, name: str = "") -> Setup:
+        """How to reach a provider, from its settings. `general` is a key from elsewhere; that of
+        another tool, which has a `name`, comes first. Raises `SearchError`."""
         options = check_settings(settings_of(self._around.config, row), row)
-        secret = options.pop("apiKey", None) or general
+        own = options.pop("apiKey", None)
+        secret = general or own if name else own or general
         base = str(options.pop("baseUrl", "")).strip()
         env = self._around.env
         found = next(filter(None, (env.get(name, "").strip() for name in row.env)), "")
@@ -228,7 +230,7 @@ class WebSearcher:
             given = self._around.reveal(_secret(secret)).strip() if secret else ""
         except SecretError as error:
             words = f"the key of {row.name} is not available: {error}"
-            raise SearchError(f"missing_{row.id}_api_key", words, docs=DOCS) from None
+            raise SearchError(f"missing_{name or row.id}_api_key", words, docs=DOCS) from None
         key = given or ("" if row.needs_address else found)
         self._around.learn([key])
         usual = row.local_url if row.local_url and not key else row.base_url
