@@ -147,7 +147,7 @@ def providers(_: str) -> str:
 def parameters(name: str) -> str:
     """The parameters of one tool."""
     if name in CATALOG:
-        scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True)
+        scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True, search=("grok",))
         tool = load_tool(CATALOG[name], ON, scope)
     else:
         tool = importlib.import_module(BUNDLED[name]).plugin.factories[0](PluginContext())

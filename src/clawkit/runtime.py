@@ -32,6 +32,7 @@ from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services
+from clawkit.web.search.protocols import Searcher
 
 if TYPE_CHECKING:
     from clawkit.mcp.tools import MountedTools
@@ -184,6 +185,8 @@ class Toolkit:
         )
         if isinstance(old.services, Services) and isinstance(run.services, Services):
             run.services.take_over(old.services)
+            if config is not None and run.services.is_made(Searcher):
+                run.services[Searcher].configure(self.loaded)
         self.run = replace(run, watch=old.watch)
 
     def session_hooks(self) -> SessionHooks | None:
@@ -401,6 +404,15 @@ def make_run(
         deferred=frozenset(assembly.deferral.names),
     )
     services.fill(NestedCalls, lambda: NestedCalls(run))
+    is_plugged = plugins is not None and plugins.fills("search") is not None
+
+    def searcher() -> Searcher:
+        from clawkit.web.search.service import open_searcher
+
+        plugin = services.provide_role("search") if is_plugged else None
+        return open_searcher(loaded, redactor, plugin)
+
+    services.fill(Searcher, searcher)
     if loaded.config.plugins is not None:
         from clawkit.agent.completion import Completions
         from clawkit.agent.model_selection import ModelSelection

@@ -18,12 +18,11 @@ from clawkit.config import paths
 from clawkit.config.load import Loaded
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.config.sections.tools import Exec, Fs
-from clawkit.config.sources import MAPPING
 from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
 from clawkit.cron.protocols import FILE, CronControl
-from clawkit.errors import ClawkitError, ConfigError, EditError, ToolError
+from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
@@ -34,7 +33,6 @@ from clawkit.redact import Redactor, is_secret_name
 from clawkit.run_skills import RunSkills
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 from clawkit.store import private_dir
-from clawkit.web.search.protocols import Searcher
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
@@ -107,7 +105,6 @@ class Services(Mapping[type, object]):
             Sessions: self._sessions,
             Plan: Plan,
             CronControl: self._cron,
-            Searcher: self._searcher,
             Redactor: lambda: self._redactor,
             Loaded: lambda: loaded,
         }
@@ -315,37 +312,6 @@ class Services(Mapping[type, object]):
             hard_links=allowed,
             absolute=bool(self._scope.cwd),
         )
-
-    def _searcher(self) -> Any:
-        from clawkit.web.search.service import SearchContext, WebSearcher
-
-        is_plugged = self._plugins is not None and self._plugins.fills("search")
-        return WebSearcher(
-            SearchContext(
-                config=self._loaded.config,
-                env={**os.environ, **self._loaded.env},
-                cache_file=paths.search_cache_file(os.environ),
-                reveal=self._reveal,
-                learn=self._redactor.learn,
-                redact=self._redactor.strict,
-                save=self._save_search,
-                plugin=self.provide_role("search") if is_plugged else None,
-            )
-        )
-
-    def _save_search(self, provider: str) -> str:
-        """Save the search service that a person chose; returns what was done."""
-        from clawkit.config.file_edit import change, set_setting
-
-        where = ("tools", "web", "search", "provider")
-        name, file = ".".join(where), self._loaded.file or paths.config_file(os.environ)
-        if file == MAPPING:
-            return f"{provider} is used for this session: the configuration is not a file"
-        try:
-            change(file, lambda text: set_setting(text, where, provider), paths=[where])
-        except (EditError, ConfigError) as error:
-            return f"{provider} is used for this session; it was not saved: {error}"
-        return f"Saved: {name} is {provider} in {file}"
 
     def _diagnostics(self) -> Any:
         return self.provide_role("diagnostics") or NoDiagnostics()

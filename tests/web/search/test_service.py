@@ -16,13 +16,12 @@ from tests.web.search.recorded import KEY, RECORDED, Q, Recorded, http, provider
 from clawkit import Result
 from clawkit.config.json5 import parse
 from clawkit.config.load import load, loads
-from clawkit.core.approval import Answer as Reply
-from clawkit.core.approval import Question
+from clawkit.core import approval
 from clawkit.core.context import Scope
 from clawkit.errors import ConfigError
 from clawkit.runtime import Toolkit
 from clawkit.tools.web_search import make_tool
-from clawkit.web.search.protocols import FILTERS
+from clawkit.web.search.protocols import FILTERS, Searcher
 from clawkit.web.search.table import PROVIDERS, ready_providers
 
 
@@ -258,11 +257,11 @@ class Person:
 
     def __init__(self, *answers: str) -> None:
         self.answers = list(answers)
-        self.asked: list[Question] = []
+        self.asked: list[approval.Question] = []
 
-    async def ask(self, request: Question) -> Reply:
+    async def ask(self, request: approval.Question) -> approval.Answer:
         self.asked.append(request)
-        return Reply("allow" if self.answers.pop(0) == "yes" else "deny")
+        return approval.Answer("allow" if self.answers.pop(0) == "yes" else "deny")
 
 
 async def test_the_first_use_offers_what_needs_no_key(workspace: Path) -> None:
@@ -312,15 +311,14 @@ async def test_a_choice_that_cannot_be_saved_counts_for_the_session(
             assert "is used for this session: the configuration is not a file" in result.as_text()
     monkeypatch.setenv("CLAWKIT_CONFIG_READONLY", "1")
     async with Toolkit.open(workspace=workspace, owner=True, approver=Person("yes")) as kit:
-        from clawkit.web.search.protocols import Searcher
-
-        said = await kit.run.services[Searcher].choose("duckduckgo")
+        searcher: Any = kit.run.services[Searcher]
+        said = await searcher.choose("duckduckgo")
         assert "it was not saved: the configuration is read-only" in said
 
 
 PLUGIN = '''"""Searches a library."""
 from clawkit.plugins import Plugin, PluginContext
-from clawkit.web.search.protocols import Answer, Hit
+from clawkit.web.search.protocols import SearchAnswer, SearchHit
 
 plugin = Plugin("library", services=["search"])
 
@@ -341,8 +339,8 @@ def make(ctx: PluginContext):
 
 async def test_a_plugin_may_bring_a_provider(workspace: Path) -> None:
     body = (
-        "return Answer((Hit('Book ' + query.language, 'https://example.org/b'), "
-        "Hit('x', 'file:///etc/passwd')))"
+        "return SearchAnswer((SearchHit('Book ' + query.language, 'https://example.org/b'), "
+        "SearchHit('x', 'file:///etc/passwd')))"
     )
     add(PLUGIN.format(body=body))
     off = {"cacheTtlMinutes": 0}
@@ -356,15 +354,18 @@ async def test_a_plugin_may_bring_a_provider(workspace: Path) -> None:
             result = await kit.call("web_search", {"query": Q, "country": "DE"})
             assert result.details["error"] == "unsupported_filter"
     config = {"tools": {"web": {"search": {"provider": "library"}}}}
-    config["plugins"] = {"entries": {"library": {}}}  # type: ignore[assignment]
+    config["plugins"] = {"entries": {"library": {}}}
     details = (await search(config, workspace)).details
     assert "the plugin 'library' is not loaded" in details["message"]
 
 
 async def test_a_plugin_that_fails_is_an_error_and_no_more(workspace: Path) -> None:
     for body, message in (
-        ("return 'text'", "returned something that is not an Answer"),
-        ("return Answer((Hit(1, 2),))", "returned something that is not an Answer"),
+        ("return 'text'", "returned something that is not a SearchAnswer"),
+        (
+            "return SearchAnswer((SearchHit(1, 2),))",
+            "returned something that is not a SearchAnswer",
+        ),
         ("import asyncio; await asyncio.sleep(60)", "library did not answer within 1 s"),
         ("raise ValueError('broken')", "broken"),
     ):

@@ -6,8 +6,8 @@ import re
 
 from msgspec.structs import replace
 
-from clawkit.web.search.protocols import Answer, Query
-from clawkit.web.search.wire import Setup, Steps, as_text, get, listed, pick, read_hits
+from clawkit.web.search.protocols import Query, SearchAnswer
+from clawkit.web.search.wire import ProviderSetup, Steps, as_text, get, listed, pick, read_hits
 
 _COUNTRIES = (
     "AR AU AT BE BR CA CL DK FI FR DE GR HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES "
@@ -22,7 +22,7 @@ _PERIODS = {"day": "pd", "week": "pw", "month": "pm", "year": "py"}
 _EARLIEST, _LATEST = "1970-01-01", "9999-12-31"
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     is_context = setup.mode == "llm-context"
     country = query.country.upper()
     params = {
@@ -39,12 +39,12 @@ def search(query: Query, setup: Setup) -> Steps:
     if not is_context:
         # Without results, there is only what was asked.
         results = listed(data, "web.results", optional="query" in data)
-        return Answer(read_hits(results, "description", "page_age"))
+        return SearchAnswer(read_hits(results, "description", "page_age"))
     hits = read_hits(listed(data, "grounding.generic"), "snippets")
     sources = data.get("sources")
     about = sources if isinstance(sources, dict) else {}
     ages = [_age(pick(about.get(hit.url), "age")) for hit in hits]
-    return Answer(tuple(map(lambda hit, age: replace(hit, published=age), hits, ages)))
+    return SearchAnswer(tuple(map(lambda hit, age: replace(hit, published=age), hits, ages)))
 
 
 def _language(code: str) -> str:

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 from selectolax.lexbor import LexborHTMLParser
 
-from clawkit.web.search.protocols import Answer, Hit, Query, SearchError
-from clawkit.web.search.wire import HttpRequest, Setup, Steps, unreadable
+from clawkit.web.search.protocols import Query, SearchAnswer, SearchError, SearchHit
+from clawkit.web.search.wire import HttpRequest, ProviderSetup, Steps, unreadable
 
 _SAFE = {"strict": "1", "moderate": "-1", "off": "-2"}
 _HEADERS = {
@@ -27,7 +27,7 @@ _RESULT, _MAX_RESULT = "result__body", 32 * 1024
 """What each result begins with; and its size, because parsing takes time by depth squared."""
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     safe = _SAFE[setup.options.get("safeSearch", "moderate")]
     params = {"q": query.query, "kl": setup.options.get("region", "wt-wt"), "kp": safe}
     reply = yield HttpRequest("GET", f"{setup.base_url}/html?{urlencode(params)}", _HEADERS)
@@ -41,10 +41,10 @@ def search(query: Query, setup: Setup) -> Steps:
     found = [_read(part[:_MAX_RESULT]) for part in page.split(_RESULT)[1:]]
     if not found and "no-results" not in page:
         raise unreadable("a page without results that clawkit can read")
-    return Answer(tuple(hit for hit in found if hit is not None))
+    return SearchAnswer(tuple(hit for hit in found if hit is not None))
 
 
-def _read(html: str) -> Hit | None:
+def _read(html: str) -> SearchHit | None:
     tree = LexborHTMLParser(f'<div class="{html}')
     link, snippet = tree.css_first("a.result__a"), tree.css_first(".result__snippet")
     if link is None:
@@ -52,4 +52,6 @@ def _read(html: str) -> Hit | None:
     target = unescape(link.attributes.get("href") or "")
     inner = parse_qs(urlsplit(target).query).get("uddg") if "uddg=" in target else None
     text = snippet.text(strip=False) if snippet is not None else ""
-    return Hit(" ".join(link.text().split()), inner[0] if inner else target, " ".join(text.split()))
+    return SearchHit(
+        " ".join(link.text().split()), inner[0] if inner else target, " ".join(text.split())
+    )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from clawkit.web.search.checks import period_of, split_domains
-from clawkit.web.search.protocols import Answer, Query
-from clawkit.web.search.wire import Setup, Steps, listed, post, read_hits
+from clawkit.web.search.protocols import Query, SearchAnswer
+from clawkit.web.search.wire import ProviderSetup, Steps, listed, post, read_hits
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     only, never = split_domains(query.domain_filter)
     after, before = period_of(query)
     body = {
@@ -22,4 +22,4 @@ def search(query: Query, setup: Setup) -> Steps:
     }
     reply = yield post(setup, "/search", body, {"x-api-key": setup.key})
     hits = read_hits(listed(reply.data, "results"), "highlights summary text", "publishedDate")
-    return Answer(hits)
+    return SearchAnswer(hits)

@@ -13,8 +13,8 @@ from clawkit.net.client import Client
 from clawkit.net.route import NetError, Route
 from clawkit.text import human_time, one_line
 from clawkit.version import __version__
-from clawkit.web.search.protocols import Answer, SearchError
-from clawkit.web.search.wire import HttpRequest, Reply, Setup, Steps, as_text, pick
+from clawkit.web.search.protocols import SearchAnswer, SearchError
+from clawkit.web.search.wire import HttpReply, HttpRequest, ProviderSetup, Steps, as_text, pick
 
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DETAIL = 300
@@ -34,7 +34,9 @@ class Exchange:
         self._waiting: dict[str, float] = {}
         """Until when a provider is left alone, by its address."""
 
-    async def run(self, name: str, setup: Setup, steps: Steps, timeout_s: float) -> Answer:
+    async def run(
+        self, name: str, setup: ProviderSetup, steps: Steps, timeout_s: float
+    ) -> SearchAnswer:
         """The answer of a provider, called `name` in messages. Raises `SearchError`."""
         try:
             self._check_wait(setup)
@@ -44,7 +46,7 @@ class Exchange:
                     reply = await self._send(request, setup, timeout_s)
                     request = steps.send(reply)
         except StopIteration as done:
-            answer: Answer = done.value
+            answer: SearchAnswer = done.value
             return answer
         except TimeoutError:
             why = f"{name} did not answer within {timeout_s:g} s"
@@ -59,7 +61,9 @@ class Exchange:
         finally:
             steps.close()
 
-    async def _send(self, request: HttpRequest, setup: Setup, timeout_s: float) -> Reply:
+    async def _send(
+        self, request: HttpRequest, setup: ProviderSetup, timeout_s: float
+    ) -> HttpReply:
         async with self._client.stream(
             request.method,
             request.url,
@@ -72,17 +76,17 @@ class Exchange:
             if len(body) > MAX_BYTES:
                 too_long = f"sent more than {MAX_BYTES // 1024**2} MB"
                 raise SearchError("unreadable_answer", too_long)
-            reply = Reply(response.status, response.headers, body)
+            reply = HttpReply(response.status, response.headers, body)
         if reply.status >= 300:
             raise self._failure(reply, setup)
         return reply
 
-    def _route(self, url: str, setup: Setup) -> Route:
+    def _route(self, url: str, setup: ProviderSetup) -> Route:
         """The address that a person set may be anywhere; others are public."""
         is_own = setup.is_own and parse_url(url).origin == parse_url(setup.base_url).origin
         return Route(loopback=is_own, private=is_own, proxy=env_proxy(url, self._env))
 
-    def _failure(self, reply: Reply, setup: Setup) -> SearchError:
+    def _failure(self, reply: HttpReply, setup: ProviderSetup) -> SearchError:
         status, said = reply.status, _explain(reply)
         if status < 400:
             words = f"redirected the request (HTTP {status}), which is not followed with a key"
@@ -99,24 +103,24 @@ class Exchange:
             return SearchError("unauthorized", words, said)
         return SearchError("provider_error", f"failed (HTTP {status})", said, httpStatus=status)
 
-    def _check_wait(self, setup: Setup) -> None:
+    def _check_wait(self, setup: ProviderSetup) -> None:
         left_s = self._waiting.get(setup.base_url, 0.0) - time.monotonic()
         if left_s > 0:
             raise _too_many(left_s)
 
-    def _clean(self, said: str, setup: Setup) -> str:
+    def _clean(self, said: str, setup: ProviderSetup) -> str:
         """What a provider said, without secrets, in one line."""
         if setup.key:
             said = said.replace(setup.key, "…")
         return one_line(self._redact(said), MAX_DETAIL)
 
-    async def resolve(self, urls: Sequence[str], host: str, setup: Setup) -> list[str]:
+    async def resolve(self, urls: Sequence[str], host: str, setup: ProviderSetup) -> list[str]:
         """Where addresses at a host lead to that only redirects; unchanged if that is unknown. What
         they lead to is not asked."""
         hosts = (host, urlsplit(setup.base_url).netloc)
         return await asyncio.gather(*(self._follow(url, hosts, setup) for url in urls))
 
-    async def _follow(self, url: str, hosts: Sequence[str], setup: Setup) -> str:
+    async def _follow(self, url: str, hosts: Sequence[str], setup: ProviderSetup) -> str:
         if urlsplit(url).netloc not in hosts:
             return url
         try:
@@ -132,10 +136,10 @@ class Exchange:
         await self._client.close()
 
 
-def _explain(reply: Reply) -> str:
+def _explain(reply: HttpReply) -> str:
     """What the body of an error says."""
     try:
-        found = Reply(200, {}, reply.body[: 64 * 1024]).data
+        found = HttpReply(200, {}, reply.body[: 64 * 1024]).data
     except SearchError as error:
         return error.detail
     return as_text(pick(found, "message")) or as_text(pick(found, "detail"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clawkit.web.search.protocols import Answer, Query, SearchError
-from clawkit.web.search.wire import Setup, Steps, as_text, listed, pick, post, read_hits
+from clawkit.web.search.protocols import Query, SearchAnswer, SearchError
+from clawkit.web.search.wire import ProviderSetup, Steps, as_text, listed, pick, post, read_hits
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     reply = yield post(
         setup, "/v2/search", {"query": query.query, "limit": query.count}, setup.bearer
     )
@@ -14,4 +14,4 @@ def search(query: Query, setup: Setup) -> Steps:
     if data.get("success") is False:
         raise SearchError("provider_error", "reported a failure", as_text(data.get("message")))
     path = "data" if isinstance(pick(data, "data"), list) else "data.web"
-    return Answer(read_hits(listed(data, path), "description markdown"))
+    return SearchAnswer(read_hits(listed(data, path), "description markdown"))

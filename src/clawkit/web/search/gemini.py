@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from clawkit.web.search.checks import period_of
-from clawkit.web.search.protocols import Answer, Query
+from clawkit.web.search.protocols import Query, SearchAnswer
 from clawkit.web.search.wire import (
-    Setup,
+    ProviderSetup,
     Steps,
     as_text,
     listed,
@@ -18,7 +18,7 @@ from clawkit.web.search.wire import (
 _MODEL = "gemini-3.6-flash"
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     after, before = period_of(query, closed=True)
     period = {"startTime": f"{after}T00:00:00Z", "endTime": f"{before}T23:59:59Z"}
     body = {
@@ -33,4 +33,4 @@ def search(query: Query, setup: Setup) -> Steps:
         raise unreadable("no answer")
     chunks = listed(found, "groundingMetadata.groundingChunks", optional=True)
     pages = [{"url": pick(each, "web.uri"), "title": pick(each, "web.title")} for each in chunks]
-    return Answer(text=text, citations=read_citations(pages))
+    return SearchAnswer(text=text, citations=read_citations(pages))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from clawkit.web.search.protocols import Answer, PostQuery, Query
+from clawkit.web.search.protocols import PostQuery, Query, SearchAnswer
 from clawkit.web.search.wire import (
-    Setup,
+    ProviderSetup,
     Steps,
     as_text,
     listed,
@@ -19,11 +19,11 @@ from clawkit.web.search.wire import (
 _MODEL = "grok-4.7"
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     return _respond(setup, query.query, {"type": "web_search"})
 
 
-def search_posts(query: PostQuery, setup: Setup) -> Steps:
+def search_posts(query: PostQuery, setup: ProviderSetup) -> Steps:
     tool = {
         "type": "x_search",
         "allowed_x_handles": query.allowed_x_handles,
@@ -36,7 +36,7 @@ def search_posts(query: PostQuery, setup: Setup) -> Steps:
     return _respond(setup, query.query, {name: value for name, value in tool.items() if value})
 
 
-def _respond(setup: Setup, text: str, tool: dict[str, object]) -> Steps:
+def _respond(setup: ProviderSetup, text: str, tool: dict[str, object]) -> Steps:
     body = {
         "model": setup.options.get("model", _MODEL),
         "input": [{"role": "user", "content": text}],
@@ -57,7 +57,7 @@ def _respond(setup: Setup, text: str, tool: dict[str, object]) -> Steps:
         said = re.sub(r" ?\[\[\d{1,4}\]\]\([^()\s]{1,2000}\)", "", said)
     noted = [note for part in parts for note in listed(part, "annotations", optional=True)]
     every = pick(data, "citations")
-    return Answer(
+    return SearchAnswer(
         text=said,
         citations=read_citations([*noted, *(every if isinstance(every, list) else ())]),
     )

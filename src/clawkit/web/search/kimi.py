@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clawkit.web.search.protocols import Answer, Query, SearchError
+from clawkit.web.search.protocols import Query, SearchAnswer, SearchError
 from clawkit.web.search.wire import (
-    Setup,
+    ProviderSetup,
     Steps,
     as_text,
     listed,
@@ -19,7 +19,7 @@ _NAME = "$web_search"
 _ROUNDS = 4
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     messages: list[dict[str, object]] = [{"role": "user", "content": query.query}]
     sources: list[object] = []
     for number in range(_ROUNDS):
@@ -40,7 +40,7 @@ def search(query: Query, setup: Setup) -> Steps:
                 raise unreadable("no answer")
             if not number:
                 raise SearchError("not_grounded", "answered without searching")
-            return Answer(text=text, citations=read_citations(sources))
+            return SearchAnswer(text=text, citations=read_citations(sources))
         messages.append({"role": "assistant", "content": "", "tool_calls": calls})
         # The server searches itself, once it gets its own arguments back.
         messages += [

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from clawkit.web.search.protocols import Answer, Query
-from clawkit.web.search.wire import Setup, Steps, listed, post, read_hits
+from clawkit.web.search.protocols import Query, SearchAnswer
+from clawkit.web.search.wire import ProviderSetup, Steps, listed, post, read_hits
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     body = {
         "objective": query.query,
         "search_queries": [query.query],
         "advanced_settings": {"max_results": query.count},
     }
     reply = yield post(setup, "/v1/search", body, {"x-api-key": setup.key})
-    return Answer(read_hits(listed(reply.data, "results"), "excerpts", "publish_date"))
+    return SearchAnswer(read_hits(listed(reply.data, "results"), "excerpts", "publish_date"))

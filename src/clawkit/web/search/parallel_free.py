@@ -7,10 +7,10 @@ from uuid import uuid4
 import msgspec
 
 from clawkit.version import __version__
-from clawkit.web.search.protocols import Answer, Query, SearchError
+from clawkit.web.search.protocols import Query, SearchAnswer, SearchError
 from clawkit.web.search.wire import (
     HttpRequest,
-    Setup,
+    ProviderSetup,
     Steps,
     as_text,
     listed,
@@ -25,7 +25,7 @@ _SESSION = uuid4().hex
 """Lets the service recognize searches of one process as related, and nothing else."""
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     client = {"name": "clawkit", "version": __version__}
     hello = {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": client}
     reply = yield _message(setup, {"id": 1, "method": "initialize", "params": hello})
@@ -42,11 +42,11 @@ def search(query: Query, setup: Setup) -> Steps:
     if pick(result, "isError"):
         raise SearchError("provider_error", "reported an error", text)
     found = pick(result, "structuredContent") or _decode(text)
-    return Answer(read_hits(listed(found, "results"), "excerpts", "publish_date"))
+    return SearchAnswer(read_hits(listed(found, "results"), "excerpts", "publish_date"))
 
 
 def _message(
-    setup: Setup, message: dict[str, object], headers: dict[str, str] | None = None
+    setup: ProviderSetup, message: dict[str, object], headers: dict[str, str] | None = None
 ) -> HttpRequest:
     accept = {"Accept": "application/json, text/event-stream"}
     return post(setup, "", {"jsonrpc": "2.0", **message}, {**accept, **(headers or {})})

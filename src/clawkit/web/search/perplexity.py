@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from clawkit.web.search.protocols import Answer, Query
+from clawkit.web.search.protocols import Query, SearchAnswer
 from clawkit.web.search.table import OPENROUTER_KEY
 from clawkit.web.search.wire import (
-    Setup,
+    ProviderSetup,
     Steps,
     as_text,
     listed,
@@ -21,7 +21,7 @@ from clawkit.web.search.wire import (
 _OPENROUTER = "https://openrouter.ai/api/v1"
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     if setup.mode == "chat":
         return (yield from _chat(query, setup))
     body = {
@@ -37,10 +37,10 @@ def search(query: Query, setup: Setup) -> Steps:
         "max_tokens_per_page": query.max_tokens_per_page,
     }
     reply = yield post(setup, "/search", body, setup.bearer)
-    return Answer(read_hits(listed(reply.data, "results"), "snippet", "date"))
+    return SearchAnswer(read_hits(listed(reply.data, "results"), "snippet", "date"))
 
 
-def _chat(query: Query, setup: Setup) -> Steps:
+def _chat(query: Query, setup: ProviderSetup) -> Steps:
     model = setup.options.get("model", "perplexity/sonar-pro")
     if not setup.key.startswith(OPENROUTER_KEY):
         model = model.removeprefix("perplexity/")
@@ -56,7 +56,7 @@ def _chat(query: Query, setup: Setup) -> Steps:
     if not (text := as_text(pick(message, "content"))):
         raise unreadable("no answer")
     sources = pick(reply.data, "citations") or pick(message, "annotations")
-    return Answer(text=text, citations=read_citations(sources))
+    return SearchAnswer(text=text, citations=read_citations(sources))
 
 
 def _day(day: str) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Protocol
 
 from msgspec import Meta, Struct
 
+from clawkit.config.load import Loaded
 from clawkit.errors import ToolError
 
 MAX_COUNT = 10
@@ -66,7 +67,7 @@ class PostQuery(Struct, frozen=True, forbid_unknown_fields=True):
     enable_video_understanding: Annotated[bool, Meta(description="Look at videos of posts")] = False
 
 
-class Hit(Struct, frozen=True):
+class SearchHit(Struct, frozen=True):
     """One result."""
 
     title: str
@@ -80,20 +81,20 @@ class Citation(Struct, frozen=True):
     title: str = ""
 
 
-class Answer(Struct, frozen=True):
+class SearchAnswer(Struct, frozen=True):
     """What a provider found: results, or a text with its sources."""
 
-    hits: tuple[Hit, ...] = ()
+    hits: tuple[SearchHit, ...] = ()
     text: str = ""
     citations: tuple[Citation, ...] = ()
 
 
-class Found(Struct, frozen=True):
+class WebFindings(Struct, frozen=True):
     """An answer, and how it was made."""
 
     query: str
     provider: str
-    answer: Answer
+    answer: SearchAnswer
     took_ms: int
     cached: bool = False
 
@@ -126,18 +127,21 @@ class SearchProvider(Protocol):
     def filters(self) -> frozenset[str]:
         """Which of `FILTERS` it can do; the others are never set in a query."""
 
-    async def search(self, query: Query) -> Answer:
+    async def search(self, query: Query) -> SearchAnswer:
         """Search. Raises `SearchError`."""
 
 
 class Searcher(Protocol):
     """Searches for a run, with the provider that the person chose."""
 
-    async def search(self, query: Query) -> Found:
+    async def search(self, query: Query) -> WebFindings:
         """Raises `SearchError`, with the code `missing_search_provider` if there is none."""
 
-    async def search_posts(self, query: PostQuery) -> Found:
+    async def search_posts(self, query: PostQuery) -> WebFindings:
         """Search posts on X. Raises `SearchError`."""
+
+    def configure(self, loaded: Loaded) -> None:
+        """Use other settings from now on."""
 
     @property
     def may_offer(self) -> bool:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clawkit.web.search.protocols import Answer, Query
-from clawkit.web.search.wire import Setup, Steps, get, listed, read_hits
+from clawkit.web.search.protocols import Query, SearchAnswer
+from clawkit.web.search.wire import ProviderSetup, Steps, get, listed, read_hits
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     params = {
         "format": "json",
         "q": query.query,
@@ -15,4 +15,4 @@ def search(query: Query, setup: Setup) -> Steps:
         "time_range": query.freshness,
     }
     reply = yield get(setup, "/search", params, setup.bearer)
-    return Answer(read_hits(listed(reply.data, "results"), "content", "publishedDate"))
+    return SearchAnswer(read_hits(listed(reply.data, "results"), "content", "publishedDate"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from clawkit.web.search.protocols import Answer, Query
-from clawkit.web.search.wire import Setup, Steps, listed, post, read_hits
+from clawkit.web.search.protocols import Query, SearchAnswer
+from clawkit.web.search.wire import ProviderSetup, Steps, listed, post, read_hits
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     body = {
         "q": query.query,
         "num": query.count,
@@ -15,4 +15,4 @@ def search(query: Query, setup: Setup) -> Steps:
         "tbs": query.freshness and f"qdr:{query.freshness[0]}",
     }
     reply = yield post(setup, "/search", body, {"X-API-KEY": setup.key})
-    return Answer(read_hits(listed(reply.data, "organic"), "snippet", "date", url="link"))
+    return SearchAnswer(read_hits(listed(reply.data, "organic"), "snippet", "date", url="link"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -13,12 +14,17 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from clawkit.config.model import Config
+from clawkit.config.file_edit import change, set_setting
+from clawkit.config.load import Loaded
+from clawkit.config.paths import config_file, search_cache_file
+from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretInput, SecretRef, suggest
 from clawkit.config.sections.web import WebSearch, XSearch
-from clawkit.errors import SecretError
+from clawkit.config.sources import MAPPING
+from clawkit.errors import ConfigError, EditError, SecretError
 from clawkit.net.addresses import parse_url
 from clawkit.net.route import NetError
+from clawkit.redact import Redactor
 from clawkit.text import cut
 from clawkit.web.cache import Cache
 from clawkit.web.search import grok
@@ -27,14 +33,14 @@ from clawkit.web.search.exchange import Exchange
 from clawkit.web.search.protocols import (
     DOCS,
     FILTERS,
-    Answer,
     Citation,
-    Found,
     PostQuery,
     Query,
+    SearchAnswer,
     SearchError,
     SearchInputError,
     SearchProvider,
+    WebFindings,
 )
 from clawkit.web.search.table import (
     PROVIDERS,
@@ -43,7 +49,7 @@ from clawkit.web.search.table import (
     ready_providers,
     settings_of,
 )
-from clawkit.web.search.wire import Setup
+from clawkit.web.search.wire import ProviderSetup
 
 MAX_CHARS = 20_000
 """Characters of an answer, or of all results together."""
@@ -55,20 +61,9 @@ NO_PROVIDER = (
 )
 
 
-class SearchContext(NamedTuple):
-    """What the searches of a run need."""
-
-    config: Config
-    env: Mapping[str, str]
-    cache_file: str
-    reveal: Callable[[SecretInput], str]
-    """The value of a secret. Raises `SecretError`."""
-    learn: Callable[[list[str]], object]
-    """Is told all keys, which must not be shown to anyone."""
-    redact: Callable[[str], str]
-    save: Callable[[str], str]
-    """Saves the id of a provider; returns what was done."""
-    plugin: SearchProvider | None = None
+def open_searcher(loaded: Loaded, redactor: Redactor, plugin: SearchProvider | None) -> WebSearcher:
+    """The searches of a run. `plugin` is the provider that a plugin brings."""
+    return WebSearcher(loaded, redactor, plugin, Path(search_cache_file(os.environ)))
 
 
 class _Candidate(NamedTuple):
@@ -78,30 +73,38 @@ class _Candidate(NamedTuple):
     filters: frozenset[str]
     key: object
     """What its answers depend on besides the query."""
-    ask: Callable[[Query], Awaitable[Answer]]
+    ask: Callable[[Query], Awaitable[SearchAnswer]]
 
 
 class WebSearcher:
     """Searches with the provider that the person chose, and with no other."""
 
-    def __init__(self, around: SearchContext) -> None:
-        self._around = around
-        web = around.config.tools.web
+    def __init__(
+        self, loaded: Loaded, redactor: Redactor, plugin: SearchProvider | None, cache_file: Path
+    ) -> None:
+        self._redactor, self._plugin = redactor, plugin
+        self._cache = Cache(cache_file)
+        self.may_offer = True
+        self.configure(loaded)
+        self._exchange = Exchange(self._env, redactor.strict)
+
+    def configure(self, loaded: Loaded) -> None:
+        """Use other settings from now on."""
+        self._loaded, self._config = loaded, loaded.config
+        self._env = {**os.environ, **loaded.env}
+        web = loaded.config.tools.web
         self._settings = web.search if web else WebSearch()
         self._x = web.x_search if web else XSearch()
-        self._exchange = Exchange(around.env, around.redact)
-        self._cache = Cache(Path(around.cache_file))
-        self._chosen = named_provider(around.config)
-        self.may_offer = True
+        self._chosen = named_provider(loaded.config)
 
     def decline(self) -> None:
         self.may_offer = False
 
     async def choose(self, provider: str) -> str:
         self._chosen = provider
-        return await asyncio.to_thread(self._around.save, provider)
+        return await asyncio.to_thread(_save, self._loaded.file, provider)
 
-    async def search(self, query: Query) -> Found:
+    async def search(self, query: Query) -> WebFindings:
         query = check_query(query, self._settings.max_results)
         candidates = self._candidates()
         able = [each for each in candidates if each.filters.issuperset(query.filters)]
@@ -127,7 +130,7 @@ class WebSearcher:
             raise last
         raise SearchError("all_failed", "; ".join(map(str, failures)), last.detail, **last.more)
 
-    async def search_posts(self, query: PostQuery) -> Found:
+    async def search_posts(self, query: PostQuery) -> WebFindings:
         query, settings = check_posts(query), self._x
         row = PROVIDERS["grok"]
         setup = self._setup(row, settings.api_key, "xai")
@@ -139,14 +142,14 @@ class WebSearcher:
             given["inlineCitations"] = "false"
         setup = replace(setup, id="xai", options=given)
 
-        def ask() -> Awaitable[Answer]:
+        def ask() -> Awaitable[SearchAnswer]:
             steps = grok.search_posts(query, setup)
             return self._exchange.run("xAI", setup, steps, settings.timeout_seconds)
 
         key, ttl_s = ("x", setup.base_url, given, query), settings.cache_ttl_minutes * 60
         return await self._kept("xai", query.query, key, ttl_s, ask)
 
-    async def _cached(self, candidate: _Candidate, query: Query) -> Found:
+    async def _cached(self, candidate: _Candidate, query: Query) -> WebFindings:
         key = ("web", candidate.id, candidate.key, query)
         ttl_s = self._settings.cache_ttl_minutes * 60
         ask = partial(candidate.ask, query)
@@ -158,25 +161,25 @@ class WebSearcher:
         text: str,
         key: object,
         ttl_s: float,
-        ask: Callable[[], Awaitable[Answer]],
-    ) -> Found:
+        ask: Callable[[], Awaitable[SearchAnswer]],
+    ) -> WebFindings:
         """The answer to an earlier call with the same key, or a new one. Failures are not kept."""
         started = time.monotonic()
         name = msgspec.json.encode(key, order="deterministic").decode()
         kept = await asyncio.to_thread(self._cache.get, name) if ttl_s else None
         if kept is not None:
-            answer = msgspec.json.decode(kept, type=Answer)
+            answer = msgspec.json.decode(kept, type=SearchAnswer)
         else:
             answer = await ask()
             if ttl_s:
                 data = msgspec.json.encode(answer)
                 await asyncio.to_thread(self._cache.put, name, data, ttl_s)
         took_ms = round((time.monotonic() - started) * 1000)
-        return Found(text, provider, answer, took_ms, cached=kept is not None)
+        return WebFindings(text, provider, answer, took_ms, cached=kept is not None)
 
     def _candidates(self) -> list[_Candidate]:
         """The providers to ask, in this order; more than one only if none was named."""
-        plugin, named = self._around.plugin, self._chosen
+        plugin, named = self._plugin, self._chosen
         if plugin is not None and named in ("", plugin.id):
             timeout_s = self._settings.timeout_seconds
             filters = frozenset(plugin.filters).intersection(FILTERS)
@@ -187,7 +190,7 @@ class WebSearcher:
                 why = f"the plugin {named!r} is not loaded, or provides no search"
                 raise SearchError("missing_search_provider", f"{why}; see clawkit plugins list")
             return [self._candidate(PROVIDERS[named])]
-        ready = ready_providers(self._around.config, self._around.env)
+        ready = ready_providers(self._config, self._env)
         if not ready:
             raise SearchError("missing_search_provider", NO_PROVIDER, docs=DOCS)
         return [self._candidate(PROVIDERS[each]) for each in ready]
@@ -204,7 +207,7 @@ class WebSearcher:
         key = (setup.base_url, setup.options, setup.mode)
         return _Candidate(row.id, row.filters_in(setup.mode), key, partial(self._ask, row, setup))
 
-    async def _ask(self, row: ProviderRow, setup: Setup, query: Query) -> Answer:
+    async def _ask(self, row: ProviderRow, setup: ProviderSetup, query: Query) -> SearchAnswer:
         steps = importlib.import_module(row.module).search(query, setup)
         timeout_s = self._settings.timeout_seconds
         answer = await self._exchange.run(row.name, setup, steps, timeout_s)
@@ -215,33 +218,48 @@ class WebSearcher:
             answer = replace(answer, citations=pages)
         return tidy(answer, query.count or 1)
 
-    def _setup(self, row: ProviderRow, general: SecretInput | None, name: str = "") -> Setup:
+    def _setup(
+        self, row: ProviderRow, general: SecretInput | None, name: str = ""
+    ) -> ProviderSetup:
         """How to reach a provider, from its settings. `general` is a key from elsewhere; that of
         another tool, which has a `name`, comes first. Raises `SearchError`."""
-        options = check_settings(settings_of(self._around.config, row), row)
+        options = check_settings(settings_of(self._config, row), row)
         own = options.pop("apiKey", None)
         secret = general or own if name else own or general
         base = str(options.pop("baseUrl", "")).strip()
-        env = self._around.env
+        env = self._env
         found = next(filter(None, (env.get(name, "").strip() for name in row.env)), "")
         if row.needs_address:
             base = base or found
         try:
-            given = self._around.reveal(_secret(secret)).strip() if secret else ""
+            given = resolve(_secret(secret), self._config, env).strip() if secret else ""
         except SecretError as error:
             words = f"the key of {row.name} is not available: {error}"
             raise SearchError(f"missing_{name or row.id}_api_key", words, docs=DOCS) from None
         key = given or ("" if row.needs_address else found)
-        self._around.learn([key])
+        self._redactor.learn([key])
         usual = row.local_url if row.local_url and not key else row.base_url
         is_own = bool(base) or usual == row.local_url != ""
         texts = {name: str(value) for name, value in options.items()}
         mode = row.mode_of(options, key)
-        return Setup(row.id, (base or usual).rstrip("/"), key, texts, mode, is_own)
+        return ProviderSetup(row.id, (base or usual).rstrip("/"), key, texts, mode, is_own)
 
     async def close(self) -> None:
         self._cache.close()
         await self._exchange.close()
+
+
+def _save(file: str | None, provider: str) -> str:
+    """Save the provider that a person chose; returns what was done."""
+    where = ("tools", "web", "search", "provider")
+    file = file or config_file(os.environ)
+    if file == MAPPING:
+        return f"{provider} is used for this session: the configuration is not a file"
+    try:
+        change(file, lambda text: set_setting(text, where, provider), paths=[where])
+    except (EditError, ConfigError) as error:
+        return f"{provider} is used for this session; it was not saved: {error}"
+    return f"Saved: {'.'.join(where)} is {provider} in {file}"
 
 
 def check_settings(given: Mapping[str, object], row: ProviderRow) -> dict[str, object]:
@@ -273,26 +291,26 @@ def _missing(name: str, row: ProviderRow, setting: str) -> SearchError:
     return SearchError(f"missing_{name}_api_key", words, docs=DOCS)
 
 
-async def _ask_plugin(plugin: SearchProvider, query: Query, *, timeout_s: float) -> Answer:
+async def _ask_plugin(plugin: SearchProvider, query: Query, *, timeout_s: float) -> SearchAnswer:
     try:
         async with asyncio.timeout(timeout_s):
             answer = await plugin.search(query)
         # As strict as an answer that came as JSON: it is foreign data in our types.
-        return tidy(msgspec.convert(msgspec.to_builtins(answer), Answer), query.count or 1)
+        return tidy(msgspec.convert(msgspec.to_builtins(answer), SearchAnswer), query.count or 1)
     except TimeoutError:
         words = f"{plugin.id} did not answer within {timeout_s:g} s"
         raise SearchError("timeout", words, provider=plugin.id) from None
     except (msgspec.ValidationError, TypeError):
-        words = f"the plugin {plugin.id} returned something that is not an Answer"
+        words = f"the plugin {plugin.id} returned something that is not a SearchAnswer"
         raise SearchError("unreadable_answer", words, provider=plugin.id) from None
 
 
-def tidy(answer: Answer, count: int) -> Answer:
+def tidy(answer: SearchAnswer, count: int) -> SearchAnswer:
     """What is kept of an answer: results with web addresses, each once, and cut to size."""
     hits = {hit.url: hit for hit in reversed(answer.hits) if is_web_address(hit.url)}
     chosen = [*reversed(hits.values())][:count]
     room = MAX_CHARS // max(1, len(chosen))
-    return Answer(
+    return SearchAnswer(
         tuple(
             replace(
                 hit,

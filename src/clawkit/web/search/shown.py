@@ -7,10 +7,10 @@ from urllib.parse import urlsplit
 
 from clawkit.core.result import Result
 from clawkit.external import wrap_external
-from clawkit.web.search.protocols import Found, Hit, SearchError
+from clawkit.web.search.protocols import SearchError, SearchHit, WebFindings
 
 
-def show(found: Found, tool: str, note: str = "") -> Result:
+def show(found: WebFindings, tool: str, note: str = "") -> Result:
     """The result of a search: one marked text for the model, marked fields for programs."""
     source = f"{'Web' if tool == 'web_search' else 'X'} search ({found.provider})"
     answer = found.answer
@@ -45,12 +45,12 @@ def show(found: Found, tool: str, note: str = "") -> Result:
     return Result.text(f"{note}\n\n{text}" if note else text, **details)
 
 
-def _row(number: int, hit: Hit) -> str:
+def _row(number: int, hit: SearchHit) -> str:
     date = f" ({hit.published})" if hit.published else ""
     return "\n".join(filter(None, (f"{number}. {hit.title}{date}", hit.url, hit.description)))
 
 
-def _fields(hit: Hit, mark: Any) -> dict[str, str]:
+def _fields(hit: SearchHit, mark: Any) -> dict[str, str]:
     fields = {
         "title": mark(hit.title),
         "url": hit.url,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from clawkit.web.search.checks import split_domains
-from clawkit.web.search.protocols import Answer, Query
-from clawkit.web.search.wire import Setup, Steps, listed, post, read_hits
+from clawkit.web.search.protocols import Query, SearchAnswer
+from clawkit.web.search.wire import ProviderSetup, Steps, listed, post, read_hits
 
 
-def search(query: Query, setup: Setup) -> Steps:
+def search(query: Query, setup: ProviderSetup) -> Steps:
     only, never = split_domains(query.domain_filter)
     body = {
         "query": query.query,
@@ -17,4 +17,4 @@ def search(query: Query, setup: Setup) -> Steps:
         "exclude_domains": never,
     }
     reply = yield post(setup, "/search", body, setup.bearer)
-    return Answer(read_hits(listed(reply.data, "results"), "content", "published_date"))
+    return SearchAnswer(read_hits(listed(reply.data, "results"), "content", "published_date"))

@@ -1,5 +1,5 @@
 """Requests and replies as data. A provider is a generator: it yields requests, is sent the replies,
-and returns an `Answer`; it opens no connection itself."""
+and returns an `SearchAnswer`; it opens no connection itself."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from urllib.parse import urlencode
 import msgspec
 from msgspec import Struct
 
-from clawkit.web.search.protocols import Answer, Citation, Hit, SearchError
+from clawkit.web.search.protocols import Citation, SearchAnswer, SearchError, SearchHit
 
 _JSON = {"Content-Type": "application/json"}
 
 
-class Setup(Struct, frozen=True):
+class ProviderSetup(Struct, frozen=True):
     """How to reach a provider."""
 
     id: str
@@ -42,7 +42,7 @@ class HttpRequest(Struct, frozen=True):
     body: bytes = b""
 
 
-class Reply(Struct, frozen=True):
+class HttpReply(Struct, frozen=True):
     """A reply with a status below 300."""
 
     status: int
@@ -69,7 +69,7 @@ class Reply(Struct, frozen=True):
         return found
 
 
-Steps = Generator[HttpRequest, Reply, Answer]
+Steps = Generator[HttpRequest, HttpReply, SearchAnswer]
 
 
 def unreadable(what: str) -> SearchError:
@@ -82,7 +82,7 @@ def _last_event(text: bytes) -> bytes:
 
 
 def get(
-    setup: Setup, path: str, params: Mapping[str, object], headers: Mapping[str, str]
+    setup: ProviderSetup, path: str, params: Mapping[str, object], headers: Mapping[str, str]
 ) -> HttpRequest:
     """A request for JSON; parameters without a value are left out."""
     given = urlencode({name: value for name, value in params.items() if value}, doseq=True)
@@ -90,7 +90,7 @@ def get(
 
 
 def post(
-    setup: Setup, path: str, body: Mapping[str, object], headers: Mapping[str, str]
+    setup: ProviderSetup, path: str, body: Mapping[str, object], headers: Mapping[str, str]
 ) -> HttpRequest:
     """A request with a JSON body; fields without a value are left out."""
     data = msgspec.json.encode({name: value for name, value in body.items() if value})
@@ -132,10 +132,10 @@ def listed(data: Any, path: str, *, optional: bool = False) -> list[dict[str, An
 
 def read_hits(
     items: list[dict[str, Any]], text: str, date: str = "", url: str = "url"
-) -> tuple[Hit, ...]:
+) -> tuple[SearchHit, ...]:
     """Results, from the fields of these names; of several names, the first with text is used."""
     return tuple(
-        Hit(
+        SearchHit(
             as_text(item.get("title")),
             as_text(item.get(url)),
             next(filter(None, (as_text(item.get(name)) for name in text.split())), ""),
