@@ -87,7 +87,8 @@ def run_configure(section: str | None, config_file: str | None) -> int:
             section = person.choose("What do you want to change?", SECTIONS)
         if section == "models":
             return script.with_questions(None)
-        ask = person.ask_tools if section == "tools" else person.ask_approvals
+        asks = {"tools": person.ask_tools, "search": person.ask_search}
+        ask = asks.get(section, person.ask_approvals)
         return script.confirm(ask(script.place.loaded), None)
 
 
@@ -156,7 +157,10 @@ class _Script:
 
     def with_questions(self, choice: AuthChoice | None) -> int:
         setup = self._ask_until_settled(choice)
-        code = self.confirm(write.plan(setup, self.place.loaded, self.place.agent), setup)
+        settings = write.plan(setup, self.place.loaded, self.place.agent)
+        if not self.place.searches:
+            settings += person.ask_search(self.place.loaded)
+        code = self.confirm(settings, setup)
         if not code and setup:
             if is_untested := self._lacks_key(setup):
                 written = write.find_place(self.place.file)

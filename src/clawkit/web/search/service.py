@@ -6,7 +6,7 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +18,7 @@ from clawkit.config.file_edit import change, set_setting
 from clawkit.config.load import Loaded
 from clawkit.config.paths import config_file, search_cache_file
 from clawkit.config.secrets import resolve
-from clawkit.config.section import SecretInput, SecretRef, suggest
+from clawkit.config.section import SecretInput, SecretRef
 from clawkit.config.sections.web import WebSearch, XSearch
 from clawkit.config.sources import MAPPING
 from clawkit.errors import ConfigError, EditError, SecretError
@@ -45,6 +45,7 @@ from clawkit.web.search.protocols import (
 from clawkit.web.search.table import (
     PROVIDERS,
     ProviderRow,
+    check_settings,
     named_provider,
     ready_providers,
     settings_of,
@@ -260,23 +261,6 @@ def _save(file: str | None, provider: str) -> str:
     except (EditError, ConfigError) as error:
         return f"{provider} is used for this session; it was not saved: {error}"
     return f"Saved: {'.'.join(where)} is {provider} in {file}"
-
-
-def check_settings(given: Mapping[str, object], row: ProviderRow) -> dict[str, object]:
-    """The settings of a provider. Raises `SearchError` for one that it does not have."""
-    where = f"plugins.entries.{row.entry}.config.webSearch"
-    known = ["apiKey", "baseUrl", *row.options]
-    for name, value in given.items():
-        if name not in known:
-            hint = suggest(name, known, "Settings here")
-            raise SearchError("invalid_setting", f"{where}.{name}: unknown setting. {hint}")
-        allowed = row.options.get(name, ())
-        if name != "apiKey" and not (isinstance(value, str) and value):
-            raise SearchError("invalid_setting", f"{where}.{name}: must be a string")
-        if allowed and value not in allowed:
-            words = f"{where}.{name}: use one of {', '.join(allowed)}"
-            raise SearchError("invalid_setting", words)
-    return dict(given)
 
 
 def _secret(value: object) -> SecretInput:

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from clawkit.config.model import Config
 from clawkit.config.search_services import SEARCH_ENTRIES
-from clawkit.web.search.protocols import FILTERS
+from clawkit.config.section import suggest
+from clawkit.web.search.protocols import FILTERS, SearchError
 
 OPENROUTER_KEY = "sk-or-"
 _PERIOD = "freshness date_after date_before"
@@ -240,3 +241,20 @@ def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
     return frozenset().union(
         *(row.filters_in(row.mode_of(settings_of(config, row))) for row in rows)
     )
+
+
+def check_settings(given: Mapping[str, object], row: ProviderRow) -> dict[str, object]:
+    """The settings of a provider. Raises `SearchError` for one that it does not have."""
+    where = f"plugins.entries.{row.entry}.config.webSearch"
+    known = ["apiKey", "baseUrl", *row.options]
+    for name, value in given.items():
+        if name not in known:
+            hint = suggest(name, known, "Settings here")
+            raise SearchError("invalid_setting", f"{where}.{name}: unknown setting. {hint}")
+        allowed = row.options.get(name, ())
+        if name != "apiKey" and not (isinstance(value, str) and value):
+            raise SearchError("invalid_setting", f"{where}.{name}: must be a string")
+        if allowed and value not in allowed:
+            words = f"{where}.{name}: use one of {', '.join(allowed)}"
+            raise SearchError("invalid_setting", words)
+    return dict(given)
