@@ -36,6 +36,8 @@ from clawkit.models.discover import default_model
 from clawkit.models.known import PROVIDERS
 from clawkit.plugins.api import PluginContext
 from clawkit.policy.pipeline import SANDBOX_ALLOW, SANDBOX_DENY
+from clawkit.web.search.protocols import FILTERS
+from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
 
 ROOT = Path(__file__).resolve().parent.parent
 HELP_WIDTH = 80
@@ -144,10 +146,27 @@ def providers(_: str) -> str:
     return table(("Provider", "API", "Address", "Key", "Model when none is chosen"), rows)
 
 
+def search_providers(_: str) -> str:
+    """Every search service."""
+    rows = (
+        (
+            f"`{row.id}`",
+            code(row.env) or "none needed",
+            str(row.order or "only if named"),
+            code(name for name in FILTERS if name in row.filters_in("")),
+            code(row.options),
+            f"`plugins.entries.{row.entry}`",
+        )
+        for row in SEARCH_PROVIDERS.values()
+    )
+    head = ("Provider", "Key or address", "Order", "Filters", "Other settings", "Settings in")
+    return table(head, rows)
+
+
 def parameters(name: str) -> str:
     """The parameters of one tool."""
     if name in CATALOG:
-        scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True)
+        scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True, search=("any", "grok"))
         tool = load_tool(CATALOG[name], ON, scope)
     else:
         tool = importlib.import_module(BUNDLED[name]).plugin.factories[0](PluginContext())
@@ -620,6 +639,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "plugin-api": plugin_api,
     "plugin-arguments": plugin_arguments,
     "plugin-roles": plugin_roles,
+    "search-providers": search_providers,
     "settings": settings,
 }
 

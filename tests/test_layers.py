@@ -15,6 +15,7 @@ from clawkit.bundled import BUNDLED
 from clawkit.cli.main import COMMANDS, SUBCOMMANDS
 from clawkit.core.catalog import CATALOG
 from clawkit.models.client import _WIRES
+from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
 
 # Every file is parsed once, by one worker.
 pytestmark = pytest.mark.xdist_group("layers")
@@ -96,6 +97,7 @@ BY_NAME |= {
     "clawkit.media.decoder",
     "clawkit.process.spawn_server",
 }
+BY_NAME |= {row.module for row in SEARCH_PROVIDERS.values()}
 BY_NAME |= {"clawkit.code.child", "clawkit.code.python_child"}
 BY_NAME |= {"clawkit.sandbox.remote_helper"}
 ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}

@@ -14,7 +14,7 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.model import context_window_of, default_model, target_of
 from clawkit.agent.nested_calls import NestedCalls
 from clawkit.approvals.protocols import Approvals, Confines
-from clawkit.bundled import open_plugins, plugin_tools
+from clawkit.bundled import open_plugins, plugin_tools, search_services
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
@@ -32,6 +32,7 @@ from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services
+from clawkit.web.search.protocols import Searcher
 
 if TYPE_CHECKING:
     from clawkit.mcp.tools import MountedTools
@@ -141,6 +142,7 @@ class Toolkit:
             delegates=delegates,
             in_gateway=in_gateway,
             in_heartbeat=in_heartbeat,
+            search=search_services(loaded),
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
@@ -169,6 +171,7 @@ class Toolkit:
             scope = replace(scope, model=model, context_window=window)
         if config is not None:
             self.loaded, self.config = replace(self.loaded, config=config), config
+            scope = replace(scope, search=search_services(self.loaded))
         self.assembly = assemble(self.config, scope, (*self._extra, *server_tools(self.config)))
         run = make_run(
             self.loaded,
@@ -182,6 +185,8 @@ class Toolkit:
         )
         if isinstance(old.services, Services) and isinstance(run.services, Services):
             run.services.take_over(old.services)
+            if config is not None and run.services.is_made(Searcher):
+                run.services[Searcher].configure(self.loaded)
         self.run = replace(run, watch=old.watch)
 
     def session_hooks(self) -> SessionHooks | None:
@@ -399,6 +404,15 @@ def make_run(
         deferred=frozenset(assembly.deferral.names),
     )
     services.fill(NestedCalls, lambda: NestedCalls(run))
+    is_plugged = plugins is not None and plugins.fills("search") is not None
+
+    def searcher() -> Searcher:
+        from clawkit.web.search.service import open_searcher
+
+        plugin = services.provide_role("search") if is_plugged else None
+        return open_searcher(loaded, redactor, plugin)
+
+    services.fill(Searcher, searcher)
     if loaded.config.plugins is not None:
         from clawkit.agent.completion import Completions
         from clawkit.agent.model_selection import ModelSelection

@@ -24,7 +24,7 @@ from clawkit.errors import ConfigError, RegistryError
 
 OWNER = Scope(sender=Sender(owner=True))
 BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
-BUILT += ["code_execution", "sessions_list", "sessions_history", "sessions_search"]
+BUILT += ["code_execution", "web_search", "sessions_list", "sessions_history", "sessions_search"]
 BUILT += ["session_status", "cron", "agents_list"]
 
 
@@ -63,6 +63,7 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
             "update_plan",
             "heartbeat_respond",
             "gateway",
+            "x_search",
             "sessions_send",
             "sessions_spawn",
             "sessions_yield",
@@ -70,7 +71,7 @@ def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
             *CONTROLS,
         }
     )
-    assert assembly.in_force == InForce(tuple(BUILT), 0, 10)
+    assert assembly.in_force == InForce(tuple(BUILT), 0, 11)
     assert assembly.warnings == ()
     assert assembly.rules == ()
 
@@ -181,7 +182,7 @@ def test_text_that_is_not_utf8_is_a_configuration_error() -> None:
         ({"tool": "jobs", "action": "start"}, "action: 'jobs' has no such action"),
         (
             {"tool": "*", "params": {"pth": "x"}},
-            "params.pth: 'read' and 'write' and 'edit' and 14 more has no such parameter",
+            "params.pth: 'read' and 'write' and 'edit' and 15 more has no such parameter",
         ),
         ({"tool": "read", "params": {"path": "x", "offset": "1"}}, None),
         ({"tool": "read", "params": {"file_path": "x"}}, None),

@@ -15,6 +15,7 @@ from tests.cli.asking import PROGRAM
 
 from clawkit.cli.doctor_checks import MAX_AGENTS
 from clawkit.cli.main import run
+from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
 
 OLD = """\
 {
@@ -481,3 +482,34 @@ def test_a_workspace_that_holds_everything_is_a_warning(
     monkeypatch.chdir("/proc")
     write(file, "{}")
     assert doctor("--json").found("workspace", "warn") == []
+
+
+def test_the_search_service_is_told(
+    doctor: Doctor, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for row in SEARCH_PROVIDERS.values() for name in row.env]:
+        monkeypatch.delenv(name, raising=False)
+
+    def said(text: str) -> tuple[str, str]:
+        write(file, text)
+        [found] = [
+            each for each in doctor("--json").json["findings"] if each["section"] == "search"
+        ]
+        return found["level"], found["what"]
+
+    def named(id_: str, own: str = "{}") -> str:
+        entry = f"{{{id_}: {{config: {{webSearch: {own}}}}}}}"
+        return (
+            f"{{tools: {{web: {{search: {{provider: '{id_}'}}}}}}, plugins: {{entries: {entry}}}}}"
+        )
+
+    assert said("{}") == ("ok", "no search service is chosen: web_search asks at its first use")
+    assert said("{tools: {web: {search: {enabled: false}}}}")[1].startswith("web search is off")
+    assert said(named("brave")) == ("error", "web search by Brave has no key")
+    assert said(named("searxng")) == ("error", "web search by SearXNG has no address")
+    assert said(named("duckduckgo")) == ("ok", "web search by DuckDuckGo")
+    assert "safeSearch: use one of" in said(named("duckduckgo", "{safeSearch: 'x'}"))[1]
+    assert said(named("mine"))[1] == "web search by the plugin mine"
+    monkeypatch.setenv("TAVILY_API_KEY", "x" * 20)
+    monkeypatch.setenv("EXA_API_KEY", "y" * 20)
+    assert said("{}") == ("ok", "web search by Exa; if it fails, Tavily")

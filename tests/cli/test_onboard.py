@@ -27,6 +27,7 @@ from clawkit.models.protocols import Api
 from clawkit.process.local_host import LocalHost
 from clawkit.process.protocols import Launch
 from clawkit.testing import ScriptedServer
+from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
 from clawkit_testkit import fault
 
 KEY = "sk-test-Zq83hfKw02mXx91LpVd"
@@ -56,6 +57,7 @@ Open = Callable[..., Terminal]
 def _nothing_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """No key in the environment, no Ollama, no proxy."""
     names = {name for each in PROVIDERS.values() for name in each.env} | {"CUSTOM_API_KEY"}
+    names |= {name for each in SEARCH_PROVIDERS.values() for name in each.env}
     proxies = {name for name in os.environ if name.lower().endswith("_proxy")}
     for name in names | proxies:
         monkeypatch.delenv(name, raising=False)
@@ -666,6 +668,7 @@ def answer(screen: Terminal, *talk: tuple[str, str]) -> None:
 
 PROVIDER, TYPE_KEY, MODEL = "Which provider?", "not shown; leave it empty", "Which model?"
 ASK_KEY, NOW, WRITE = "Which key for", "What now?", "Write this?"
+SEARCH = "searches the web for you?"
 
 
 async def test_a_few_questions_lead_to_a_model_that_answers(
@@ -679,7 +682,7 @@ async def test_a_few_questions_lead_to_a_model_that_answers(
             answer(screen, (PROVIDER, "zzzzzz"), ("Type a number; 'another provider'", "cerebraz"))
             answer(screen, ("Did you mean 'cerebras'?", "another provider"))
             answer(screen, ("Which one?", "cerebras"))
-            answer(screen, (TYPE_KEY, KEY), (MODEL, ""), (WRITE, ""))
+            answer(screen, (TYPE_KEY, KEY), (MODEL, ""), (SEARCH, ""), (WRITE, ""))
             assert screen.end() == 0
             return screen
 
@@ -734,7 +737,7 @@ async def test_what_does_not_work_is_asked_about_again(terminal: Open, file: Pat
             screen.until("a key cannot contain spaces")
             answer(screen, (TYPE_KEY, KEY), (MODEL, "no id"), ("invalid model id", "3"))
             screen.until("has no such model")
-            answer(screen, (NOW, ""), (MODEL, "2"), (WRITE, "n"))
+            answer(screen, (NOW, ""), (MODEL, "2"), (SEARCH, ""), (WRITE, "n"))
             assert screen.end() == 1
             assert KEY not in screen.shown
 
@@ -759,7 +762,7 @@ async def test_what_is_found_is_offered_first_and_a_wrong_key_can_be_replaced(
             answer(screen, (PROVIDER, ""), (ASK_KEY, ""), (MODEL, "2"))
             screen.until("The provider rejected the key.")
             # The likely remedy is what Enter means.
-            answer(screen, (NOW, ""), (TYPE_KEY, KEY), ("answered in", ""))
+            answer(screen, (NOW, ""), (TYPE_KEY, KEY), (SEARCH, ""), (WRITE, ""))
             assert screen.end() == 0
             return screen
 
@@ -774,7 +777,8 @@ async def test_what_is_found_is_offered_first_and_a_wrong_key_can_be_replaced(
 def test_a_key_can_be_set_later(terminal: Open, file: Path, keys: Path) -> None:
     screen = terminal("onboard", "--auth-choice", "groq-api-key")
     answer(screen, (TYPE_KEY, ""), (MODEL, "my/own-model"))
-    answer(screen, ("GROQ_API_KEY is not set, so the model cannot be tested", ""))
+    screen.until("GROQ_API_KEY is not set, so the model cannot be tested")
+    answer(screen, (SEARCH, ""), (WRITE, ""))
     assert screen.end() == 0
     assert "clawkit does not know groq/my/own-model" in screen.shown
     assert "groq needs a credential: set GROQ_API_KEY" in screen.shown
@@ -793,7 +797,7 @@ def test_ending_it_early_leaves_nothing(
     screen = terminal("onboard")
     # Without a key nothing is tried.
     key = "" if at == WRITE else KEY
-    talk = [(PROVIDER, "groq"), (TYPE_KEY, key), (MODEL, ""), (WRITE, "")]
+    talk = [(PROVIDER, "groq"), (TYPE_KEY, key), (MODEL, ""), (SEARCH, ""), (WRITE, "")]
     answer(screen, *talk[: [question for question, _ in talk].index(at)])
     screen.until(at)
     screen.type(typed)
@@ -833,7 +837,7 @@ async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) ->
             answer(screen, (TYPE_KEY, ""), ("The server responds and lists 1 model.", ""))
             answer(screen, (MODEL, ""), ("accept images?", "y"), ("Context window of", "1"))
             answer(screen, ("1,024 or more", "1023"), ("1,024 or more", "64,000"))
-            answer(screen, ("answered in", ""))
+            answer(screen, (SEARCH, "duckduckgo"), (WRITE, ""))
             assert screen.end() == 0
             return screen
 
@@ -846,6 +850,7 @@ async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) ->
             ],
         }
     assert content(file)["models"]["providers"] == {"mine": provider}
+    assert content(file)["tools"]["web"] == {"search": {"provider": "duckduckgo"}}
     assert content(file)["agents"]["defaults"]["model"]["primary"] == "mine/scripted-model"
     assert "\x1b" not in screen.shown
 
@@ -885,6 +890,33 @@ def test_approvals_are_configured_in_plain_words(terminal: Open, file: Path) -> 
     assert file.read_text(encoding="utf-8").endswith("// mine\n")
 
 
+def test_a_search_service_is_configured_by_questions(
+    terminal: Open, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = terminal("configure", "search")
+    for number, name in enumerate(("parallel-free", "firecrawl", "searxng", "duckduckgo"), 1):
+        screen.until(f"{number}) {name}: ")
+    answer(screen, (SEARCH, "searxng"), ("Address of your SearXNG", "here"))
+    answer(screen, ("not start with http", "http://10.0.0.5:8080/"), (WRITE, ""))
+    assert screen.end() == 0
+    assert content(file) == {
+        "tools": {"web": {"search": {"provider": "searxng"}}},
+        "plugins": {
+            "entries": {"searxng": {"config": {"webSearch": {"baseUrl": "http://10.0.0.5:8080"}}}}
+        },
+    }
+    screen = terminal("configure", "search")
+    answer(screen, (SEARCH, "with a key"), ("Which one?", "tavily"), (WRITE, ""))
+    assert screen.end() == 0
+    assert "export TAVILY_API_KEY=YOUR_KEY" in screen.shown
+    assert content(file)["tools"]["web"]["search"]["provider"] == "tavily"
+    monkeypatch.setenv("BRAVE_API_KEY", KEY)
+    screen = terminal("configure", "search")
+    screen.until("1) brave: its key is set")
+    answer(screen, (SEARCH, "none"), ("already has these settings", ""))
+    assert screen.end() == 0
+
+
 OPENCLAW = '{\n  // mine\n  agents: { defaults: { model: "groq/one" } },\n}\n'
 
 
@@ -907,7 +939,7 @@ def test_the_settings_of_an_openclaw_can_be_used(
     assert openclaw.read_text(encoding="utf-8") == OPENCLAW
     # Next time there is a configuration, and the question does not come again.
     screen = terminal("onboard")
-    answer(screen, (PROVIDER, "none"), ("Write this?", "n"))
+    answer(screen, (PROVIDER, "none"), (SEARCH, ""), (WRITE, "n"))
     assert screen.end() == 1
     assert "Use them?" not in screen.shown
 
@@ -916,16 +948,16 @@ def test_the_settings_of_an_openclaw_need_not_be_used(
     terminal: Open, file: Path, openclaw: Path
 ) -> None:
     screen = terminal("onboard")
-    answer(screen, ("Use them?", "n"), (PROVIDER, "none"), ("Write this?", "n"))
+    answer(screen, ("Use them?", "n"), (PROVIDER, "none"), (SEARCH, ""), (WRITE, "n"))
     assert screen.end() == 1
     assert not file.exists()
     openclaw.write_text("{tools: 3}", encoding="utf-8")
     screen = terminal("onboard")
-    answer(screen, ("cannot be copied", "none"), ("Write this?", "n"))
+    answer(screen, ("cannot be copied", "none"), (SEARCH, ""), (WRITE, "n"))
     assert screen.end() == 1
     assert "expected an object" in screen.shown
     (openclaw.parent / "more.json5").write_text("{}", encoding="utf-8")
     openclaw.write_text('{tools: {$include: "more.json5"}}', encoding="utf-8")
     screen = terminal("onboard")
-    answer(screen, (f"export CLAWKIT_CONFIG={openclaw}", "none"), ("Write this?", "n"))
+    answer(screen, (f"export CLAWKIT_CONFIG={openclaw}", "none"), (SEARCH, ""), (WRITE, "n"))
     assert screen.end() == 1

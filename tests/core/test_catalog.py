@@ -32,7 +32,7 @@ def test_every_available_entry_leads_to_the_tool_of_that_name(subtests: pytest.S
     cases: Iterable[CatalogEntry] = [entry for entry in ENTRIES if entry.available]
     for entry in cases:
         with subtests.test(f"{entry!r:.80}"):
-            scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True)
+            scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True, search=("grok",))
             tool = load_tool(entry, Config(tools=Tools(update_plan=True)), scope)
             assert isinstance(tool, Tool)
             assert tool.name == entry.id

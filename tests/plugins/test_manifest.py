@@ -37,7 +37,7 @@ BAD = {
     "plugin = Plugin('a', tools=['x'], optional_tools=['x'])": "declares a tool twice: x",
     "plugin = Plugin('a', hooks=['before'])": "'before'; known: before_tool_call,",
     "plugin = Plugin('a', commands=['rm -rf'])": "invalid command name",
-    "plugin = Plugin('a', services=['search'])": f"known: {', '.join(ROLES)}",
+    "plugin = Plugin('a', services=['dreams'])": f"known: {', '.join(ROLES)}",
     "plugin = Plugin('a', skills=['../up'])": "is not below that of the plugin",
     "plugin = Plugin('a', skills=['/etc'])": "is not below that of the plugin",
     "plugin = Plugin('a', powers=['all'])": "unknown field `powers`",

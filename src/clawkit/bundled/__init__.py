@@ -54,6 +54,17 @@ def plugin_tools(config: Config, scope: Scope, workspace: str) -> list[Registere
     return plugins.tools(PluginContext("", scope, workspace, config=config))
 
 
+def search_services(loaded: Loaded) -> tuple[str, ...]:
+    """The search services that can be used: that of a plugin, and those that have a key."""
+    from clawkit.web.search.table import ready_providers
+
+    ready = ready_providers(loaded.config, loaded.env)
+    settings, plugins = loaded.config.plugins, open_plugins(loaded.config)
+    slot = settings.slots.get("search", "") if settings else ""
+    active = plugins.fills("search", slot) if plugins else None
+    return (active.id, *ready) if active else ready
+
+
 def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> ModelSelection:
     """The models of an agent, with those of plugins."""
     from clawkit.agent.model_selection import ModelSelection

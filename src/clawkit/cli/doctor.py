@@ -117,6 +117,7 @@ def _diagnose(
     check("commands", checks.check_commands(loaded.config))
     check("sandbox", services.check_sandbox(loaded, workspace))
     check("models", services.check_models(loaded))
+    check("search", services.check_search(loaded))
     check("sessions", services.check_sessions(loaded, env))
     check("jobs", services.check_jobs(loaded, env))
     if loaded.config.mcp is not None:

@@ -41,6 +41,14 @@ from clawkit.sessions.store import SessionStore
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database
 from clawkit.text import human_size, human_time, one_line
+from clawkit.web.search.protocols import SearchError
+from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
+from clawkit.web.search.table import (
+    check_settings,
+    named_provider,
+    ready_providers,
+    settings_of,
+)
 
 MAX_CHECKED = 512 * 1024 * 1024
 """Larger stores are not checked: it would take too long."""
@@ -390,3 +398,33 @@ def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
     for each in found.broken[: checks.MAX_LISTED]:
         yield warn(f"{each.file}: {each.problem}", f"clawkit skills check {shlex.quote(each.file)}")
     yield from map(warn, found.remarks())
+
+
+def check_search(loaded: Loaded) -> Findings:
+    config, env = loaded.config, loaded.env
+    if config.tools.web and not config.tools.web.search.enabled:
+        yield ok("web search is off: tools.web.search.enabled is false")
+        return
+    named, ready = named_provider(config), ready_providers(config, env)
+    if not (named or ready):
+        what = "no search service is chosen: web_search asks at its first use"
+        yield ok(what, "clawkit configure search")
+        return
+    row = SEARCH_PROVIDERS.get(named or ready[0])
+    if row is None:
+        yield ok(f"web search by the plugin {named}")
+        return
+    try:
+        check_settings(settings_of(config, row), row)
+    except SearchError as error:
+        yield fault(str(error))
+        return
+    if (row.needs_key or row.needs_address) and row.id not in ready:
+        lacks = "address" if row.needs_address else "key"
+        where = f"plugins.entries.{row.entry}.config.webSearch"
+        setting = f"{where}.{'baseUrl' if row.needs_address else 'apiKey'}"
+        yield fault(f"web search by {row.name} has no {lacks}", f"set {row.env[0]}, or {setting}")
+        return
+    more = [] if named else [SEARCH_PROVIDERS[each].name for each in ready[1:]]
+    after = f"; if it fails, {', '.join(more)}" if more else ""
+    yield ok(f"web search by {row.name}{after}")

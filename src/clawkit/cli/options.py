@@ -164,6 +164,7 @@ def limit_option(default: int, about: str) -> Callable[[F], F]:
 def read_settings(options: dict[str, Any], session: str = "main") -> ResolvedOptions:
     """Load the configuration and build the scope from the values of `scope_options`."""
     from clawkit.agent.model import context_window_of, default_model
+    from clawkit.bundled import search_services
     from clawkit.config.load import load
     from clawkit.config.modelref import parse_ref
     from clawkit.core.context import Scope
@@ -191,6 +192,7 @@ def read_settings(options: dict[str, Any], session: str = "main") -> ResolvedOpt
         sender=origin.sender,
         sandboxed=sandboxed,
         depth=options["depth"],
+        search=search_services(loaded),
     )
     return ResolvedOptions(loaded, scope, options["workspace"], chosen.by)
 

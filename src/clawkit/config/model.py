@@ -73,6 +73,7 @@ class Config(Section):
                 for key, message, hint in LoopDetection.conflicts({**general, **own}):
                     yield "agents", f"{key} of agent {name!r} {message}", hint
         yield from _unknown_agents(raw)
+        yield from _unknown_search(raw)
 
 
 def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -86,6 +87,19 @@ def _unknown_agents(raw: dict[str, Any]) -> Iterable[Conflict]:
         if name not in known:
             hint = suggest(name, known, "Known agents")
             yield ("bindings", number, "agentId"), f"there is no agent {one_line(name, 60)!r}", hint
+
+
+def _unknown_search(raw: dict[str, Any]) -> Iterable[Conflict]:
+    name = _at(raw, "tools", "web", "search", "provider")
+    if not name:
+        return
+    from clawkit.config.search_services import SEARCH_ENTRIES
+
+    known = [*SEARCH_ENTRIES, *(_at(raw, "plugins", "entries") or ())]
+    if name not in known:
+        hint = suggest(name, known, "Search services")
+        where = ("tools", "web", "search", "provider")
+        yield where, f"unknown search service {one_line(name, 60)!r}", hint
 
 
 def _at(raw: dict[str, Any], *keys: str) -> Any:

@@ -39,7 +39,7 @@ _KEYS = {
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
     "skills.": "allowBundled load.watchDebounceMs",
-    "tools.": """media message web exec.grantExpiryDays exec.node exec.reviewer
+    "tools.": """media message web.fetch exec.grantExpiryDays exec.node exec.reviewer
         toolSearch.codeTimeoutMs""",
 }
 NO_EFFECT = tuple(f"{below}{name}" for below, names in _KEYS.items() for name in names.split())

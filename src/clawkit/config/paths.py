@@ -58,6 +58,8 @@ cron_file = _in_home("cron.sqlite")
 """The database of scheduled jobs."""
 sessions_file = _in_home("sessions.sqlite")
 """The database of sessions, unless `session.store` names another."""
+search_cache_file = _in_home("cache", "web-search.sqlite")
+"""Answers of search services, kept for a while."""
 audit_file = _in_home("logs", "exec-approvals.jsonl")
 """The log of every decision about a command."""
 skills_dir = _in_home("skills")

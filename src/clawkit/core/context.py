@@ -48,6 +48,7 @@ class Scope(Struct, frozen=True):
     delegates: bool = False  # whether the agent can start others
     in_gateway: bool = False  # whether a gateway runs the session
     in_heartbeat: bool = False  # whether it was opened for a heartbeat
+    search: tuple[str, ...] = ()  # search services that can be used, the best first
     cwd: str = ""
     """Directory below the workspace that relative paths start from; empty for the workspace. It has
     no effect on what may be accessed."""

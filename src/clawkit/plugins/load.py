@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from clawkit.config.search_services import SEARCH_SETTINGS
 from clawkit.config.sections.plugins import PluginEntry, Plugins
 from clawkit.core.tool import Registered, Tool
 from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError, SchemaError
@@ -252,6 +253,8 @@ def _load_all(content: bytes, home: str, only: str, lost: str) -> PluginSet:
     left_out: dict[str, str] = {}
     for id_ in [only] if only else settings.entries:
         if why_off(id_, settings, by_default=only != "" and id_ in modules):
+            continue
+        if id_ in SEARCH_SETTINGS and id_ not in records:
             continue
         try:
             active.append(_load(id_, settings, home, modules.get(id_, ""), records.get(id_)))

@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from clawkit.config.search_services import SEARCH_SETTINGS
 from clawkit.config.section import suggest
 from clawkit.config.sections.plugins import Plugins
 from clawkit.errors import Issue
@@ -52,7 +53,7 @@ def find_issues(settings: Plugins, states: list[PluginState], loaded: PluginSet)
     named += [(f"plugins.allow[{n}]", id_) for n, id_ in enumerate(settings.allow or ())]
     named += [(f"plugins.deny[{n}]", id_) for n, id_ in enumerate(settings.deny)]
     for path, id_ in named:
-        if id_ not in known and id_ not in loaded.left_out:
+        if id_ not in {*known, *loaded.left_out, *SEARCH_SETTINGS}:
             yield Issue(path, "there is no such plugin", hint=suggest(id_, list(known), "Plugins"))
     for role, id_ in settings.slots.items():
         path = f"plugins.slots.{role}"

@@ -12,6 +12,7 @@ SECTIONS = {
     "models": "provider, key and model",
     "tools": "which tools an agent has",
     "approvals": "which commands run",
+    "search": "which service searches the web",
 }
 APIS = {
     "openai": ("openai-completions", "chat completions, which nearly every server supports"),
@@ -67,8 +68,8 @@ def configure(section: str | None, config_file: str | None) -> int:
     """Change one part of an existing configuration by answering questions.
 
     The part is `models` (provider, key and model, as in `clawkit onboard`), `tools` (which tools an
-    agent has) or `approvals` (which commands run without asking). If you leave it out, you are
-    asked.
+    agent has), `approvals` (which commands run without asking) or `search` (which service searches
+    the web). If you leave it out, you are asked.
     """
     from clawkit.cli.onboarding.command import run_configure
 

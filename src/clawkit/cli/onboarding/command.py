@@ -86,8 +86,9 @@ def run_configure(section: str | None, config_file: str | None) -> int:
         if section is None:
             section = person.choose("What do you want to change?", SECTIONS)
         if section == "models":
-            return script.with_questions(None)
-        ask = person.ask_tools if section == "tools" else person.ask_approvals
+            return script.with_questions(None, is_first=False)
+        asks = {"tools": person.ask_tools, "search": person.ask_search}
+        ask = asks.get(section, person.ask_approvals)
         return script.confirm(ask(script.place.loaded), None)
 
 
@@ -154,9 +155,12 @@ class _Script:
         person.say(_NEXT)
         return True
 
-    def with_questions(self, choice: AuthChoice | None) -> int:
+    def with_questions(self, choice: AuthChoice | None, *, is_first: bool = True) -> int:
         setup = self._ask_until_settled(choice)
-        code = self.confirm(write.plan(setup, self.place.loaded, self.place.agent), setup)
+        settings = write.plan(setup, self.place.loaded, self.place.agent)
+        if is_first and not self.place.searches:
+            settings += person.ask_search(self.place.loaded)
+        code = self.confirm(settings, setup)
         if not code and setup:
             if is_untested := self._lacks_key(setup):
                 written = write.find_place(self.place.file)

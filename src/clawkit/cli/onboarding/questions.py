@@ -10,7 +10,10 @@ import click
 
 from clawkit.cli.onboarding.write import Setting
 from clawkit.config.load import Loaded
+from clawkit.net.addresses import parse_url
+from clawkit.net.route import NetError
 from clawkit.text import printable
+from clawkit.web.search.table import OFFERED, PROVIDERS, named_provider, ready_providers
 
 T = TypeVar("T")
 
@@ -143,3 +146,39 @@ def _mode(security: str, ask: str) -> str:
     if security == "allowlist":
         return "ask" if ask == "on-miss" else "allowlist"
     return security
+
+
+_PROVIDER = ("tools", "web", "search", "provider")
+_NO_SEARCH, _WITH_KEY = "none", "with a key"
+
+
+def ask_search(loaded: Loaded) -> list[Setting]:
+    """Which service searches the web: none unless the person says so."""
+    now = named_provider(loaded.config)
+    ready = ready_providers(loaded.config, loaded.env)
+    keyed = [name for name in PROVIDERS if PROVIDERS[name].needs_key and name not in ready]
+    options = dict.fromkeys(ready, "its key is set")
+    options |= {name: PROVIDERS[name].about for name in OFFERED if name not in ready}
+    options |= {_WITH_KEY: f"{', '.join(keyed)}; you set the key later"}
+    options |= {_NO_SEARCH: "no change: asked at the first use, or by the first key that is set"}
+    chosen = choose("Which service searches the web for you?", options, now or _NO_SEARCH)
+    if chosen == _NO_SEARCH:
+        return []
+    if chosen == _WITH_KEY:
+        chosen = choose("Which one?", {name: " or ".join(PROVIDERS[name].env) for name in keyed})
+        say(f"Before you search: export {PROVIDERS[chosen].env[0]}=YOUR_KEY")
+    settings = [Setting(_PROVIDER, chosen, "The service that searches the web.")]
+    row = PROVIDERS[chosen]
+    if row.needs_address and chosen not in ready:
+        path = ("plugins", "entries", row.entry, "config", "webSearch", "baseUrl")
+        url = ask(f"Address of your {row.name}, such as http://127.0.0.1:8080", _read_address)
+        settings.append(Setting(path, url, "Where it is."))
+    return settings
+
+
+def _read_address(text: str) -> str:
+    try:
+        parse_url(text)
+    except NetError as error:
+        raise ValueError(str(error)) from None
+    return text.rstrip("/")

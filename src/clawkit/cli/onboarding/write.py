@@ -28,6 +28,7 @@ from clawkit.models.known import PROVIDERS
 from clawkit.models.providers import agent_dir
 from clawkit.net.route import bad_value
 from clawkit.text import nearest
+from clawkit.web.search.table import named_provider, ready_providers
 
 CUSTOM, SKIP = "custom-api-key", "skip"
 
@@ -276,6 +277,12 @@ class ConfigTarget(NamedTuple):
 
     def is_set(self, variable: str) -> bool:
         return bool(self.loaded.env.get(variable, "").strip())
+
+    @property
+    def searches(self) -> bool:
+        """Whether a search service is chosen, or has a key."""
+        config = self.loaded.config
+        return bool(named_provider(config) or ready_providers(config, self.loaded.env))
 
     def credentials(self, provider: str) -> list[Credential]:
         """The credentials in use for a provider, in order."""

@@ -10,6 +10,7 @@ from msgspec import UNSET, structs
 from clawkit.agent.assemble import assemble
 from clawkit.agent.explanation import explain_tool
 from clawkit.agent.model import context_window_of, default_model, target_of
+from clawkit.bundled import search_services
 from clawkit.config.model import Config
 from clawkit.config.modelref import parse_ref
 from clawkit.config.sections.shared import ModelChoice
@@ -207,9 +208,11 @@ async def _catalog(caller: Caller, params: CatalogParams, _id: str) -> Any:
 
 async def _effective(caller: Caller, params: Effective, _id: str) -> Any:
     key = caller.gateway.live.resolve_key(params.session_key, params.agent_id)
-    there, config = caller.gateway.live.find(key), caller.gateway.loaded.config
+    there, loaded = caller.gateway.live.find(key), caller.gateway.loaded
+    config = loaded.config
     is_owner = caller.may(ADMIN) and not parse_key(key).is_shared
     scope = _scope(config, key, params, owner=is_owner)
+    scope = structs.replace(scope, search=search_services(loaded))
     if there is not None and there.owner == is_owner and not params.is_assumed:
         assembly = there.agent.kit.assembly
     else:

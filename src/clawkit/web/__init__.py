@@ -1,0 +1,1 @@
+"""The web: fetching pages and searching."""

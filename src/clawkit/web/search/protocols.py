@@ -1,0 +1,154 @@
+"""What searches are made of: queries, answers and errors; providers, and the service of a run."""
+
+# Not `from __future__ import annotations`: the parameters of tools are declared at every start.
+
+from typing import Annotated, Any, Protocol
+
+from msgspec import Meta, Struct
+
+from clawkit.config.load import Loaded
+from clawkit.errors import ToolError
+
+MAX_COUNT = 10
+MAX_TOKENS = 1_000_000
+MAX_HANDLES = 20
+DOCS = "docs/web-search.md"
+Limited = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
+
+
+class Query(Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of `web_search`, and what a provider is asked."""
+
+    query: Annotated[str, Meta(description="What to search for", min_length=1, max_length=2_000)]
+    count: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None,
+        Meta(description=f"Number of results, up to {MAX_COUNT}"),
+    ] = None
+    country: Annotated[str, Meta(description="Two-letter country code, such as DE")] = ""
+    language: Annotated[str, Meta(description="Language of results, such as de")] = ""
+    freshness: Annotated[str, Meta(description="Only the last day, week, month or year")] = ""
+    date_after: Annotated[str, Meta(description="Only since this day, YYYY-MM-DD")] = ""
+    date_before: Annotated[str, Meta(description="Only until this day, YYYY-MM-DD")] = ""
+    search_lang: Annotated[str, Meta(description="Language of results, as Brave has it")] = ""
+    ui_lang: Annotated[str, Meta(description="Language of labels, such as en-US")] = ""
+    domain_filter: Annotated[
+        list[str], Meta(description="Only these domains; or not these, as -example.org")
+    ] = []
+    max_tokens: Annotated[
+        Limited | None, Meta(description="Maximum tokens of all results together")
+    ] = None
+    max_tokens_per_page: Annotated[
+        Limited | None, Meta(description="Maximum tokens of one result")
+    ] = None
+
+    @property
+    def filters(self) -> tuple[str, ...]:
+        """The filters that are set."""
+        return tuple(name for name in FILTERS if getattr(self, name))
+
+
+FILTERS = Query.__struct_fields__[2:]
+"""What may be asked of a provider besides a query and a number of results."""
+
+
+class PostQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """The parameters of `x_search`."""
+
+    query: Annotated[str, Meta(description="What to look for", min_length=1, max_length=2_000)]
+    allowed_x_handles: Annotated[
+        list[str], Meta(description="Only posts of these accounts", max_length=MAX_HANDLES)
+    ] = []
+    excluded_x_handles: Annotated[
+        list[str], Meta(description="No posts of these accounts", max_length=MAX_HANDLES)
+    ] = []
+    from_date: Annotated[str, Meta(description="Only since this day, YYYY-MM-DD")] = ""
+    to_date: Annotated[str, Meta(description="Only until this day, YYYY-MM-DD")] = ""
+    enable_image_understanding: Annotated[bool, Meta(description="Look at images of posts")] = False
+    enable_video_understanding: Annotated[bool, Meta(description="Look at videos of posts")] = False
+
+
+class SearchHit(Struct, frozen=True):
+    """One result."""
+
+    title: str
+    url: str
+    description: str = ""
+    published: str = ""
+
+
+class Citation(Struct, frozen=True):
+    url: str
+    title: str = ""
+
+
+class SearchAnswer(Struct, frozen=True):
+    """What a provider found: results, or a text with its sources."""
+
+    hits: tuple[SearchHit, ...] = ()
+    text: str = ""
+    citations: tuple[Citation, ...] = ()
+
+
+class WebFindings(Struct, frozen=True):
+    """An answer, and how it was made."""
+
+    query: str
+    provider: str
+    answer: SearchAnswer
+    took_ms: int
+    cached: bool = False
+
+
+class SearchError(ToolError):
+    """A search failed. `code` is for programs, `detail` what the provider said, not to be trusted;
+    `more` are further facts for the caller."""
+
+    status = 502
+
+    def __init__(self, code: str, message: str, detail: str = "", **more: Any) -> None:
+        self.code, self.detail, self.more = code, detail, more
+        super().__init__(message)
+
+
+class SearchInputError(SearchError):
+    """The caller can fix it; no other provider is asked."""
+
+    status = 400
+
+
+class SearchProvider(Protocol):
+    """A search service, as a plugin may bring one."""
+
+    @property
+    def id(self) -> str:
+        """Its name in `tools.web.search.provider`."""
+
+    @property
+    def filters(self) -> frozenset[str]:
+        """Which of `FILTERS` it can do; the others are never set in a query."""
+
+    async def search(self, query: Query) -> SearchAnswer:
+        """Search. Raises `SearchError`."""
+
+
+class Searcher(Protocol):
+    """Searches for a run, with the provider that the person chose."""
+
+    async def search(self, query: Query) -> WebFindings:
+        """Raises `SearchError`, with the code `missing_search_provider` if there is none."""
+
+    async def search_posts(self, query: PostQuery) -> WebFindings:
+        """Search posts on X. Raises `SearchError`."""
+
+    def configure(self, loaded: Loaded) -> None:
+        """Use other settings from now on."""
+
+    @property
+    def may_offer(self) -> bool:
+        """Whether the person can still be offered a provider: they have not declined."""
+
+    def decline(self) -> None:
+        """Note that the person wants none of the providers that need no key."""
+
+    async def choose(self, provider: str) -> str:
+        """Use a provider from now on, and save that; returns what was done, for the person."""

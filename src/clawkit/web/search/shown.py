@@ -1,0 +1,68 @@
+"""Answers and failures as results of a tool. All text from outside is marked here, once."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+from clawkit.core.result import Result
+from clawkit.external import wrap_external
+from clawkit.web.search.protocols import SearchError, SearchHit, WebFindings
+
+
+def show(found: WebFindings, tool: str, note: str = "") -> Result:
+    """The result of a search: one marked text for the model, marked fields for programs."""
+    source = f"{'Web' if tool == 'web_search' else 'X'} search ({found.provider})"
+    answer = found.answer
+
+    def mark(text: str) -> str:
+        return wrap_external(text, source) if text else ""
+
+    details: dict[str, Any] = {
+        "query": found.query,
+        "provider": found.provider,
+        "tookMs": found.took_ms,
+        "cached": found.cached,
+        "externalContent": {
+            "untrusted": True,
+            "source": tool,
+            "provider": found.provider,
+            "wrapped": True,
+        },
+    }
+    pages = [{"url": each.url, "title": mark(each.title)} for each in answer.citations]
+    if answer.text:
+        listed = [f"[{n}] {each.title} {each.url}" for n, each in enumerate(answer.citations, 1)]
+        body = "\n\n".join(filter(None, (answer.text, "\n".join(listed))))
+        details |= {"content": mark(answer.text), "citations": pages}
+    else:
+        body = "\n\n".join(_row(number, hit) for number, hit in enumerate(answer.hits, 1))
+        details |= {
+            "count": len(answer.hits),
+            "results": [_fields(hit, mark) for hit in answer.hits],
+        }
+    text = mark(body) or "No results. Try other words, or fewer filters."
+    return Result.text(f"{note}\n\n{text}" if note else text, **details)
+
+
+def _row(number: int, hit: SearchHit) -> str:
+    date = f" ({hit.published})" if hit.published else ""
+    return "\n".join(filter(None, (f"{number}. {hit.title}{date}", hit.url, hit.description)))
+
+
+def _fields(hit: SearchHit, mark: Any) -> dict[str, str]:
+    fields = {
+        "title": mark(hit.title),
+        "url": hit.url,
+        "description": mark(hit.description),
+        "published": mark(hit.published),
+        "siteName": urlsplit(hit.url).hostname or "",
+    }
+    return {name: text for name, text in fields.items() if text or name in ("title", "description")}
+
+
+def show_failure(error: SearchError, tool: str) -> Result:
+    """A failure, with a code for programs."""
+    said = {"detail": wrap_external(error.detail, "search service")} if error.detail else {}
+    about = {"status": "error", "tool": tool, "error": error.code, "message": str(error)}
+    return Result.json({**about, **error.more, **said, "code": error.status})

@@ -1,0 +1,260 @@
+"""The table of providers: where each is, which keys and settings it has, and what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from clawkit.config.model import Config
+from clawkit.config.search_services import SEARCH_ENTRIES
+from clawkit.config.section import suggest
+from clawkit.web.search.protocols import FILTERS, SearchError
+
+OPENROUTER_KEY = "sk-or-"
+_PERIOD = "freshness date_after date_before"
+
+
+class ProviderRow(Struct, frozen=True, kw_only=True):
+    """One provider. Its module has `search(query, setup)`."""
+
+    id: str
+    name: str
+    order: int | None = None
+    """Its place if no provider is set and it has a key; None if it must be named."""
+    env: tuple[str, ...] = ()
+    """Variables that may hold its key or, if it needs one, its address."""
+    base_url: str = ""
+    """Empty if it has no usual address: the person must give one."""
+    local_url: str = ""
+    """Its address without a key, if that is on this machine."""
+    needs_key: bool = True
+    filters: str = ""
+    """Which filters it can do."""
+    by_mode: Mapping[str, str] = {}
+    """Filters in modes other than the usual one."""
+    options: Mapping[str, tuple[str, ...]] = {}
+    """Settings beside its key and address, with their values; any value if there are none."""
+    about: str = ""
+    """For people who are offered it: what they get, and who sees their queries."""
+    redirects: str = ""
+    """The host of addresses in its answers that only lead to others."""
+
+    @property
+    def entry(self) -> str:
+        """Its settings are `plugins.entries.<entry>.config.webSearch`."""
+        return SEARCH_ENTRIES[self.id]
+
+    @property
+    def module(self) -> str:
+        return f"clawkit.web.search.{self.id.replace('-', '_')}"
+
+    @property
+    def needs_address(self) -> bool:
+        return not self.base_url
+
+    def filters_in(self, mode: str) -> frozenset[str]:
+        return frozenset(self.by_mode.get(mode, self.filters).split())
+
+    def mode_of(self, options: Mapping[str, object], key: str = "") -> str:
+        """The mode that its settings and its key lead to; empty for the usual one."""
+        is_chat = options.get("model") or key.startswith(OPENROUTER_KEY)
+        said = "chat" if is_chat else str(options.get("mode", ""))
+        return said if said in self.by_mode else ""
+
+
+_MODEL: Mapping[str, tuple[str, ...]] = {"model": ()}
+_ROWS = (
+    ProviderRow(
+        id="brave",
+        name="Brave",
+        order=10,
+        env=("BRAVE_API_KEY",),
+        base_url="https://api.search.brave.com",
+        filters=f"country language search_lang ui_lang {_PERIOD}",
+        by_mode={"llm-context": f"country language search_lang {_PERIOD}"},
+        options={"mode": ("web", "llm-context")},
+    ),
+    ProviderRow(
+        id="minimax",
+        name="MiniMax",
+        order=15,
+        env=("MINIMAX_CODE_PLAN_KEY", "MINIMAX_CODING_API_KEY", "MINIMAX_API_KEY"),
+        base_url="https://api.minimax.io",
+    ),
+    ProviderRow(
+        id="gemini",
+        name="Gemini",
+        order=20,
+        env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        base_url="https://generativelanguage.googleapis.com/v1beta",
+        filters=_PERIOD,
+        options=_MODEL,
+        redirects="vertexaisearch.cloud.google.com",
+    ),
+    ProviderRow(
+        id="grok",
+        name="Grok",
+        order=30,
+        env=("XAI_API_KEY",),
+        base_url="https://api.x.ai/v1",
+        options=_MODEL,
+    ),
+    ProviderRow(
+        id="kimi",
+        name="Kimi",
+        order=40,
+        env=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
+        base_url="https://api.moonshot.ai/v1",
+        options=_MODEL,
+    ),
+    ProviderRow(
+        id="perplexity",
+        name="Perplexity",
+        order=50,
+        env=("PERPLEXITY_API_KEY", "OPENROUTER_API_KEY"),
+        base_url="https://api.perplexity.ai",
+        filters=f"country language {_PERIOD} domain_filter max_tokens max_tokens_per_page",
+        by_mode={"chat": "freshness"},
+        options=_MODEL,
+    ),
+    ProviderRow(
+        id="firecrawl",
+        name="Firecrawl",
+        order=60,
+        env=("FIRECRAWL_API_KEY",),
+        base_url="https://api.firecrawl.dev",
+        needs_key=False,
+        about="its free tier; Firecrawl sees your queries",
+    ),
+    ProviderRow(
+        id="exa",
+        name="Exa",
+        order=65,
+        env=("EXA_API_KEY",),
+        base_url="https://api.exa.ai",
+        filters=f"{_PERIOD} domain_filter",
+        options={"type": ("auto", "neural", "keyword", "fast", "deep")},
+    ),
+    ProviderRow(
+        id="tavily",
+        name="Tavily",
+        order=70,
+        env=("TAVILY_API_KEY",),
+        base_url="https://api.tavily.com",
+        filters="freshness domain_filter",
+    ),
+    ProviderRow(
+        id="parallel",
+        name="Parallel",
+        order=75,
+        env=("PARALLEL_API_KEY",),
+        base_url="https://api.parallel.ai",
+    ),
+    ProviderRow(
+        id="kagi",
+        name="Kagi",
+        order=80,
+        env=("KAGI_API_KEY",),
+        base_url="https://kagi.com",
+    ),
+    ProviderRow(
+        id="serper",
+        name="Serper",
+        order=85,
+        env=("SERPER_API_KEY",),
+        base_url="https://google.serper.dev",
+        filters="country language freshness",
+    ),
+    ProviderRow(
+        id="searxng",
+        name="SearXNG",
+        order=200,
+        env=("SEARXNG_BASE_URL",),
+        needs_key=False,
+        filters="language freshness",
+        options={"categories": (), "language": ()},
+        about="a server of your own, which passes your queries on to search engines",
+    ),
+    ProviderRow(
+        id="parallel-free",
+        name="Parallel, free",
+        base_url="https://search.parallel.ai/mcp",
+        needs_key=False,
+        about="free and anonymous; Parallel sees your queries",
+    ),
+    ProviderRow(
+        id="duckduckgo",
+        name="DuckDuckGo",
+        base_url="https://html.duckduckgo.com",
+        needs_key=False,
+        options={"region": (), "safeSearch": ("strict", "moderate", "off")},
+        about="free, but it often refuses programs; DuckDuckGo sees your queries",
+    ),
+    ProviderRow(
+        id="ollama",
+        name="Ollama",
+        env=("OLLAMA_API_KEY",),
+        base_url="https://ollama.com",
+        local_url="http://127.0.0.1:11434",
+        needs_key=False,
+    ),
+)
+PROVIDERS = {row.id: row for row in _ROWS}
+OFFERED = ("parallel-free", "firecrawl", "searxng", "duckduckgo")
+"""Those that need no key, as they are offered to people."""
+
+
+def settings_of(config: Config, row: ProviderRow) -> dict[str, object]:
+    """What the configuration says about a provider, unchecked."""
+    entry = config.plugins.entries.get(row.entry) if config.plugins else None
+    found = entry.config.get("webSearch") if entry else None
+    return found if isinstance(found, dict) else {}
+
+
+def named_provider(config: Config) -> str:
+    """The provider that the configuration names; empty if it leaves the choice to keys."""
+    return (config.tools.web.search.provider or "") if config.tools.web else ""
+
+
+def ready_providers(config: Config, env: Mapping[str, str]) -> tuple[str, ...]:
+    """The providers that have a key or, if they need one, an address, in the order in which they
+    are tried; whether a key is valid is not known."""
+    general = config.tools.web.search.api_key if config.tools.web else None
+    found = []
+    for row in _ROWS:
+        own = settings_of(config, row).get("baseUrl" if row.needs_address else "apiKey")
+        own = own or (general if row.id == (named_provider(config) or "brave") else None)
+        if own or any(env.get(name, "").strip() for name in row.env):
+            found.append(row)
+    found.sort(key=lambda row: row.order or 0)
+    return tuple(row.id for row in found if row.order is not None)
+
+
+def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
+    """The filters that the provider of a run can do, as far as it is known; else all of them."""
+    named = named_provider(config)
+    ids = (named,) if named else ready
+    if not ids or not PROVIDERS.keys() >= set(ids):
+        return frozenset(FILTERS)
+    rows = [PROVIDERS[each] for each in ids]
+    return frozenset().union(
+        *(row.filters_in(row.mode_of(settings_of(config, row))) for row in rows)
+    )
+
+
+def check_settings(given: Mapping[str, object], row: ProviderRow) -> dict[str, object]:
+    """The settings of a provider. Raises `SearchError` for one that it does not have."""
+    where = f"plugins.entries.{row.entry}.config.webSearch"
+    known = ["apiKey", "baseUrl", *row.options]
+    for name, value in given.items():
+        if name not in known:
+            hint = suggest(name, known, "Settings here")
+            raise SearchError("invalid_setting", f"{where}.{name}: unknown setting. {hint}")
+        allowed = row.options.get(name, ())
+        if name != "apiKey" and not (isinstance(value, str) and value):
+            raise SearchError("invalid_setting", f"{where}.{name}: must be a string")
+        if allowed and value not in allowed:
+            words = f"{where}.{name}: use one of {', '.join(allowed)}"
+            raise SearchError("invalid_setting", words)
+    return dict(given)
