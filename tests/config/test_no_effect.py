@@ -31,7 +31,7 @@ def test_there_is_one_warning_for_each_section() -> None:
         (
             "tools",
             "these settings have no effect in this version of clawkit: "
-            "tools.web, tools.exec.reviewer",
+            "tools.web.search, tools.exec.reviewer",
         ),
     ]
 

@@ -32,13 +32,22 @@ Kind = Literal[
 
 MAX_URL = 32 * 1024
 SETTING = "request.allowPrivateNetwork"
+RANGE_SETTINGS = {
+    "198.18.0.0/15": "allowRfc2544BenchmarkRange",
+    "fc00::/7": "allowIpv6UniqueLocalRange",
+}
+"""Private networks that proxies use for all names, and the settings of a policy that allow them."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _URL = r"(?ai)(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?"
 _AUTHORITY = r"(\[[^\[\]]*\]|[^:\[\]]+)(?::([0-9]{0,5}))?"
 # Other parsers drop blanks and control characters, end the URL there, or treat `\` as `/`.
 _TROUBLE = r"[\x00-\x20\x7f\\]"
-_BEYOND_ASCII = r"[^\x00-\x7f]+"
+# What browsers escape.
+_IN_PATH = r"[^\x00-\x7f]+|[\"<>^`{}]"
+_IN_QUERY = r"[^\x00-\x7f]+|[\"'<>]"
+_DOT_PART = r"(?:\.|%2[eE]){1,2}"
+_DOTS = rf"/{_DOT_PART}(?:/|\Z)"
 _NAME = r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*"
 _LIKE_NUMBER = r"0x[0-9a-f]*|[0-9]+"
 _EXEMPT = r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?"
@@ -58,8 +67,8 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("reserved", "192.0.0.0/24 192.88.99.0/24 240.0.0.0/4 2001::/23"),
     ("public", "0.0.0.0/0 2000::/3"),
 )
-_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
-"""The prefix 64:ff9b::/96."""
+_NAT64 = (bytes.fromhex("0064ff9b") + bytes(8), bytes.fromhex("0064ff9b0001") + bytes(6))
+"""The prefixes 64:ff9b::/96 and, of those for local use, 64:ff9b:1::/96."""
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data"})
 
 
@@ -84,6 +93,11 @@ class ParsedUrl(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """Host and port, always both; for messages and for CONNECT."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """All of it, without the fragment."""
+        return f"{self.scheme}://{self.authority}{self.path}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -111,7 +125,7 @@ def parse_url(url: str) -> ParsedUrl:
     port = int(parts[2] or DEFAULT_PORTS[scheme])
     if not 0 < port < 65536:
         raise _bad(f"invalid port {port}")
-    path = _percent(match[3] or "/") + _percent(match[4] or "")
+    path = _remove_dots(_percent(match[3] or "/", _IN_PATH)) + _percent(match[4] or "", _IN_QUERY)
     return ParsedUrl(scheme, host, port, path, address)
 
 
@@ -139,15 +153,24 @@ def parse_host(text: str) -> tuple[str, Address | None]:
 
 def kind_of(address: Address) -> Kind:
     """The kind of an address, also of an IPv4 address inside an IPv6 address."""
+    return classify(address)[0]
+
+
+def classify(address: Address) -> tuple[Kind, str]:
+    """The kind of an address, and what makes it so, for messages: usually its network."""
     from ipaddress import IPv6Address
 
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
-            return kind_of(address.ipv4_mapped)
+            return classify(address.ipv4_mapped)
         if inside := _tunnelled(address):
             # Traffic to these leaves the machine, so the embedded addresses must be public.
-            return "public" if all(kind_of(each) == "public" for each in inside) else "reserved"
-    return next((kind for network, kind in _networks() if address in network), "reserved")
+            hidden = next((each for each in inside if kind_of(each) != "public"), None)
+            return ("public", "") if hidden is None else ("reserved", f"it contains {hidden}")
+    for network, kind in _networks():
+        if address in network:
+            return kind, str(network).removesuffix("/32").removesuffix("/128")
+    return "reserved", "outside 2000::/3"
 
 
 @cache
@@ -177,15 +200,34 @@ def kind_of_name(host: str) -> Kind | None:
     return "metadata" if host in _METADATA_NAMES else None
 
 
-def refusal(kind: Kind, *, encrypted: bool, loopback: bool, private: bool) -> str:
-    """Why connecting to an address of this kind is refused; empty if it is allowed."""
+def refusal(
+    kind: Kind,
+    *,
+    encrypted: bool,
+    loopback: bool,
+    private: bool,
+    network: str = "",
+    policy: str = "",
+) -> str:
+    """Why connecting to an address of this kind is refused; empty if it is allowed.
+
+    `policy` is the setting that decides on addresses which others choose, and `network` what
+    `classify` found; both are for the message.
+    """
+    where = f" ({network})" if network else ""
     if kind == "public":
         return "" if encrypted else "plain http can be intercepted, use https"
+    if kind not in ("loopback", "private"):
+        return f"{_NEVER[kind]}{where}, which no setting allows"
+    if loopback if kind == "loopback" else private:
+        return ""
+    if policy:
+        what = "this machine" if kind == "loopback" else "a private address"
+        further = f" or {policy}.{RANGE_SETTINGS[network]}" if network in RANGE_SETTINGS else ""
+        return f"{what}{where}, which only {policy}.allowedHostnames{further} can allow"
     if kind == "loopback":
-        return "" if loopback else f"this machine is not allowed by {SETTING}: false"
-    if kind == "private":
-        return "" if private else f"a private address, which only {SETTING}: true allows"
-    return f"{_NEVER[kind]}, which no setting allows"
+        return f"this machine is not allowed by {SETTING}: false"
+    return f"a private address, which only {SETTING}: true allows"
 
 
 _NEVER: dict[Kind, str] = {
@@ -251,11 +293,25 @@ def _ipv4(name: str) -> IPv4Address:
         raise _bad("its host looks like an IPv4 address but is not one") from None
 
 
-def _percent(text: str) -> str:
+def _percent(text: str, characters: str) -> str:
     try:
-        return re.sub(_BEYOND_ASCII, lambda found: quote(found[0]), text)
+        return re.sub(characters, lambda found: quote(found[0]), text)
     except UnicodeEncodeError:
         raise _bad("it contains a lone surrogate") from None
+
+
+def _remove_dots(path: str) -> str:
+    """The path without `.` and `..`, which browsers resolve before they ask."""
+    if not re.search(_DOTS, path):
+        return path
+    kept: list[str] = []
+    for part in path[1:].split("/"):
+        dots = len(part.lower().replace("%2e", ".")) if re.fullmatch(_DOT_PART, part) else 0
+        if dots == 2 and kept:
+            kept.pop()
+        if not dots:
+            kept.append(part)
+    return "/" + "/".join([*kept, ""] if dots else kept)
 
 
 def _bad(problem: str) -> NetError:
