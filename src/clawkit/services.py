@@ -8,6 +8,7 @@ import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from clawkit.agent.nested_calls import NestedCalls
@@ -33,6 +34,7 @@ from clawkit.redact import Redactor, is_secret_name
 from clawkit.run_skills import RunSkills
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 from clawkit.store import private_dir
+from clawkit.web.protocols import WebPages
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
@@ -103,6 +105,7 @@ class Services(Mapping[type, object]):
             Confines: self._confines,
             ExecGate: self._gate,
             Sessions: self._sessions,
+            WebPages: self._web_pages,
             Plan: Plan,
             CronControl: self._cron,
             Redactor: lambda: self._redactor,
@@ -240,12 +243,13 @@ class Services(Mapping[type, object]):
         )
 
     def _given(self) -> tuple[str, ...]:
-        """What of clawkit's own directory the session may read: the files that came with its task,
-        and the worktrees of its sub-agents."""
+        """What of clawkit's own directory the session may read: long pages, the files that came
+        with its task, and the worktrees of its sub-agents."""
         env, key = os.environ, self._scope.session
+        pages = paths.pages_dir(env, key)
         if not self._scope.delegates:
-            return ()
-        return paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
+            return (pages,)
+        return paths.attachments_dir(env, key), paths.worktrees_dir(env, key), pages
 
     @property
     def skills(self) -> SkillSnapshot | None:
@@ -499,6 +503,17 @@ class Services(Mapping[type, object]):
         from clawkit.code.interpreters import KeptInterpreters
 
         return KeptInterpreters(self[Commands])
+
+    def _web_pages(self) -> Any:
+        from clawkit.config.sections.web import Web
+        from clawkit.web.cache import Cache
+        from clawkit.web.fetch import Fetcher
+
+        env = {**os.environ, **self._loaded.env}
+        settings = (self._loaded.config.tools.web or Web()).fetch
+        cache = Cache(Path(paths.web_cache_file(os.environ)))
+        folder = Path(paths.pages_dir(os.environ, self._scope.session))
+        return Fetcher(settings, cache, folder=folder, env=env, reveal=self._reveal)
 
     def _sessions(self) -> Any:
         from clawkit.sessions.store import SessionStore

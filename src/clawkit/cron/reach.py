@@ -5,9 +5,8 @@ from __future__ import annotations
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.cron.jobs import Job, JobAlert
 from clawkit.errors import ToolAuthorizationError
-from clawkit.net.addresses import parse_url
+from clawkit.net.addresses import is_listed, parse_url
 from clawkit.net.route import NetError
-from clawkit.net.url_guard import is_listed
 from clawkit.text import one_line
 
 

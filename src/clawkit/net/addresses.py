@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from clawkit.globs import Glob
 from clawkit.net.route import NetError, Proxy
 
 # `ipaddress` is slow to import, so only if there is an address to check.
@@ -238,6 +239,22 @@ _NEVER: dict[Kind, str] = {
     "documentation": "an address from the documentation ranges",
     "reserved": "a reserved address",
 }
+
+
+def is_listed(host: str, entries: Iterable[str]) -> bool:
+    """Whether a normalized host matches an entry: a name, an address, or a pattern with `*`."""
+    return any(Glob(_normalize(entry)).match(host) for entry in entries)
+
+
+def _normalize(entry: str) -> str:
+    """An entry in the spelling of a parsed host. What is no host stays as it is."""
+    entry = entry.strip().lower()
+    wildcard, name = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
+    try:
+        is_v6 = ":" in name and not name.startswith("[")
+        return wildcard + parse_host(f"[{name}]" if is_v6 else name)[0]
+    except NetError:
+        return entry
 
 
 def is_exempt(target: ParsedUrl, no_proxy: str) -> bool:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
 
 import msgspec
 
-from clawkit.globs import Glob
 from clawkit.net.addresses import (
     RANGE_SETTINGS,
     ParsedUrl,
     env_proxy,
+    is_listed,
     kind_of_name,
-    parse_host,
     parse_url,
 )
 from clawkit.net.client import Client, Response
@@ -81,22 +80,6 @@ class UrlGuard(msgspec.Struct, frozen=True):
         )
 
 
-def is_listed(host: str, entries: Iterable[str]) -> bool:
-    """Whether a normalized host matches an entry: a name, an address, or a pattern with `*`."""
-    return any(Glob(_normalize(entry)).match(host) for entry in entries)
-
-
-def _normalize(entry: str) -> str:
-    """An entry in the spelling of a parsed host. What is no host stays as it is."""
-    entry = entry.strip().lower()
-    wildcard, name = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
-    try:
-        is_v6 = ":" in name and not name.startswith("[")
-        return wildcard + parse_host(f"[{name}]" if is_v6 else name)[0]
-    except NetError:
-        return entry
-
-
 class Arrival(NamedTuple):
     """The answer at the end of the redirects."""
 
@@ -117,9 +100,11 @@ async def get_following(
     max_redirects: int,
     timeout_s: float,
     idle_s: float,
+    permits: Callable[[str], bool] = lambda _url: True,
 ) -> AsyncIterator[Arrival]:
-    """GET a URL and follow redirects, each checked like the first. Entering and reading raise
-    `NetError`; `timeout_s` is for all of it. Only harmless headers get to another origin."""
+    """GET a URL and follow redirects, each checked like the first, and by `permits`. Entering and
+    reading raise `NetError`; `timeout_s` is for all of it. Only harmless headers get to another
+    origin."""
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
     target = parse_url(url)
@@ -143,6 +128,9 @@ async def get_following(
             raise NetError("protocol", f"{target.place} redirects in a loop; it may need cookies")
         if len(seen) > max_redirects:
             raise NetError("protocol", f"more than {max_redirects} redirects, last {target.place}")
+        if not permits(there.url):
+            why = f"it redirects to {there.place}, which tools.rules do not permit"
+            raise _refused(target, why)
         seen.add(there.url)
         if there.origin != target.origin:
             headers = {name: text for name, text in headers.items() if name.lower() in HARMLESS}
