@@ -54,6 +54,7 @@ _LIKE_NUMBER = r"0x[0-9a-f]*|[0-9]+"
 _EXEMPT = r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?"
 # IDNA 2003 and 2008 map these to different names, so they could lead to another host.
 _AMBIGUOUS = "[ßẞς\u200c\u200d]"
+_AMBIGUOUS_MARKS = r"[\u0000-\u002c\u002e\u002f\u003a-\u0040\u200c\u200d\ufffd]|^-|-$"
 
 # First match wins. Not `is_private` etc.: their meaning differs between Python releases.
 _KINDS: tuple[tuple[Kind, str], ...] = (
@@ -146,6 +147,8 @@ def parse_host(text: str) -> tuple[str, Address | None]:
     name = _ascii(text).lower().removesuffix(".")
     if len(name) > 253 or not re.fullmatch(_NAME, name):
         raise _bad("its host is not a name or an address")
+    if "xn--" in name and not _is_idn(name):
+        raise _bad("its host is not a valid international name")
     if re.fullmatch(_LIKE_NUMBER, name.rpartition(".")[2]):
         address = _ipv4(name)
         return str(address), address
@@ -297,6 +300,36 @@ def _ascii(name: str) -> str:
     except UnicodeError:
         pass
     raise _bad("its host is not a valid or unambiguous name; use its xn-- form")
+
+
+def _is_idn(name: str) -> bool:
+    """Whether browsers accept the labels of a name that start with `xn--`. A few that they accept
+    are refused: those that mix writing directions."""
+    import unicodedata
+
+    labels = name.split(".")
+    has_rtl = False
+    for label in labels:
+        if not label.startswith("xn--"):
+            continue
+        try:
+            text = label[4:].encode("ascii").decode("punycode")
+            is_same = f"xn--{text.encode('punycode').decode('ascii')}" == label
+        except (UnicodeError, ValueError, OverflowError):
+            return False
+        folded = unicodedata.normalize("NFKC", text.casefold() if "ß" not in text else text)
+        kinds = {unicodedata.bidirectional(each) for each in text}
+        is_odd = re.search(_AMBIGUOUS_MARKS, text) or text.isascii() or text[2:4] == "--"
+        marked = unicodedata.category(text[:1] or "a").startswith("M")
+        if not is_same or is_odd or marked or not text.isprintable():
+            return False
+        if "ς" not in text and folded != text:
+            return False
+        if kinds & {"R", "AL", "AN"}:
+            has_rtl = True
+            if kinds - {"R", "AL", "NSM"} or unicodedata.bidirectional(text[0]) == "NSM":
+                return False
+    return not has_rtl or all(re.match("[a-z]|xn--", each) for each in labels)
 
 
 def _ipv4(name: str) -> IPv4Address:
