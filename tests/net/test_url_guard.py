@@ -115,8 +115,8 @@ async def test_refusals_name_the_address_its_range_and_the_setting(
 
 
 async def fetch(client: Client, url: str, guarded: UrlGuard, **options: Any) -> bytes:
-    given = {"headers": {}, "max_redirects": 3, "timeout_s": 5.0, "idle_s": 5.0} | options
-    async with get_following(client, guarded, url, **given) as arrival:
+    given: dict[str, Any] = {"headers": {}, "max_redirects": 3, "timeout_s": 5.0, "idle_s": 5.0}
+    async with get_following(client, guarded, url, **(given | options)) as arrival:
         return await arrival.response.read(1_000)
 
 
