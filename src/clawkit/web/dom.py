@@ -7,8 +7,9 @@ whatever the page does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Literal, NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -21,6 +22,11 @@ def names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+BLOCKS = names(
+    "address article aside blockquote body caption center dd details dir div dl dt fieldset "
+    "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li listing main menu "
+    "nav noscript ol p plaintext pre search section summary table tbody td tfoot th thead tr ul xmp"
+)
 _DROPPED = names(
     "script style template head title meta link base input select textarea option datalist "
     "button iframe frame frameset object embed applet svg canvas audio video map area progress "
@@ -35,9 +41,12 @@ _UNSEEN = (
 )
 _NO_SIZE = r"0+(?:\.0*)?(?:px|r?em|pt|%|v[wh])?"
 _FAR = r"-\d{3,}(?:\.\d*)?(?:px|r?em|pt|%|v[wh])?"
-_HIDING = re.compile(
+_SWITCH = re.compile(
     r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
-    rf"|opacity:0*(?:\.0*)?%?|font-size:{_NO_SIZE}|(?:max-)?(?:width|height):{_NO_SIZE}(?=[;!]|$)"
+    r"|opacity:(?:0+(?:\.0*)?|\.0+)%?)(?=[;!]|$)"
+)
+_TRICK = re.compile(
+    rf"(?:^|;)(?:font-size:{_NO_SIZE}|(?:max-)?(?:width|height):{_NO_SIZE}(?=[;!]|$)"
     rf".*overflow:(?:hidden|clip)|overflow:(?:hidden|clip).*(?:max-)?(?:width|height):{_NO_SIZE}"
     rf"|(?:left|right|top|bottom|text-indent|margin(?:-left|-top)?):{_FAR}"
     rf"|clip:rect\((?:[01](?:px)?,?){{4}}\)|clip-path:inset\((?:50|100)%\)|color:transparent"
@@ -50,9 +59,9 @@ _HIDDEN_CLASSES = names(
 
 
 class Element:
-    """An element that can be seen, with the sizes of its text."""
+    """An element, with the sizes of its text."""
 
-    __slots__ = ("attrs", "children", "label", "links", "parent", "size", "tag")
+    __slots__ = ("attrs", "children", "has_blocks", "is_off", "links", "parent", "size", "tag")
 
     def __init__(self, tag: str, attrs: dict[str, str], parent: Element | None) -> None:
         self.tag = tag
@@ -63,7 +72,15 @@ class Element:
         """Characters of text in it."""
         self.links = 0
         """Characters of that which are in links."""
-        self.label = f"{attrs.get('class', '')} {attrs.get('id', '')}".strip().lower()
+        self.has_blocks: bool | None = None
+        """Kept by the writer."""
+        self.is_off = tag == "noscript"
+        """Whether it is shown only if a script runs, or only if none does."""
+
+    @property
+    def label(self) -> str:
+        """Its class and id, which often say what it is for."""
+        return f"{self.attrs.get('class', '')} {self.attrs.get('id', '')}".strip().lower()
 
     def walk(self) -> Iterator[Element]:
         """It and all elements in it, parents first."""
@@ -73,39 +90,78 @@ class Element:
             yield element
             stack += [each for each in reversed(element.children) if isinstance(each, Element)]
 
-    def is_below(self, *tags: str) -> bool:
-        element: Element | None = self
+    def above(self) -> Iterator[Element]:
+        """The elements that it is in, the nearest first."""
+        element = self.parent
         while element is not None:
-            if element.tag in tags:
-                return True
+            yield element
             element = element.parent
-        return False
 
-    def remove(self) -> None:
-        """Take it out of the tree, and its sizes out of its parents."""
-        if self.parent is None:
-            return
-        self.parent.children.remove(self)
-        above: Element | None = self.parent
-        self.parent = None
-        while above is not None:
-            above.size -= self.size
-            above.links -= self.links
-            above = above.parent
+    def drop(self, is_dropped: Callable[[Element], bool], min_size: int = 0) -> None:
+        """Remove elements below it, unless less text than `min_size` would be left."""
+        left = self.size
+        kept: list[tuple[Element, list[Element | str]]] = []
+        stack = [self]
+        while stack:
+            element = stack.pop()
+            children: list[Element | str] = []
+            for child in element.children:
+                if isinstance(child, Element):
+                    if is_dropped(child):
+                        left -= child.size
+                        continue
+                    stack.append(child)
+                children.append(child)
+            kept.append((element, children))
+        if left >= min_size:
+            for element, children in kept:
+                element.children = children
+            self.measure()
+
+    def measure(self) -> None:
+        for element in reversed(list(self.walk())):
+            size = links = 0
+            for child in element.children:
+                if isinstance(child, str):
+                    size += len(child)
+                else:
+                    size += child.size
+                    links += child.links
+            element.size = size
+            element.links = size if element.tag == "a" else links
 
 
-def visible_tree(parser: LexborHTMLParser) -> Element:
-    """The visible part of a page. `noscript` is a part of it only if the page has little else."""
+class Visible(NamedTuple):
+    root: Element
+    is_revealed: bool
+    """Whether the page hides almost all of its text until a script runs, and that is part of it."""
+
+
+def visible_tree(parser: LexborHTMLParser) -> Visible:
+    """The visible part of a page.
+
+    What scripts switch on or off is a part of it only if there is almost nothing else.
+    """
     root = Element("body", {}, None)
     if parser.body is None:
-        return root
+        return Visible(root, False)
     _fill(root, parser.body)
-    _measure(root)
-    unscripted = [each for each in root.walk() if each.tag == "noscript"]
-    if sum(each.size for each in unscripted) <= root.size // 2:
-        for element in unscripted:
-            element.remove()
-    return root
+    root.measure()
+    outer = [
+        each
+        for each in root.walk()
+        if each.is_off and not any(above.is_off for above in each.above())
+    ]
+    unscripted = [each for each in outer if each.tag == "noscript"]
+    if sum(each.size for each in unscripted) * 2 > root.size:
+        shown = unscripted
+    elif sum(each.size for each in outer) * 9 > root.size * 8:
+        shown = [each for each in outer if each.size * 2 > root.size]
+    else:
+        shown = []
+    kept = set(shown)
+    root.drop(lambda each: each.is_off and each not in kept)
+    return Visible(root, any(each.tag != "noscript" for each in shown))
 
 
 def _fill(root: Element, body: LexborNode) -> None:
@@ -122,8 +178,10 @@ def _fill(root: Element, body: LexborNode) -> None:
                     parent.children.append(text)
             elif tag is not None and tag[0] not in "-!" and tag not in _DROPPED:
                 attrs = {key: value or "" for key, value in node.attributes.items()}
-                if not (attrs and is_hidden(attrs)):
+                hiding = find_hiding(attrs) if attrs else None
+                if hiding != "trick":
                     element = Element(tag, attrs, parent)
+                    element.is_off = element.is_off or hiding == "switch"
                     parent.children.append(element)
                     if (child := node.first_child) is not None:
                         stack.append((node.next, parent, depth, keeps_space))
@@ -132,20 +190,6 @@ def _fill(root: Element, body: LexborNode) -> None:
                         keeps_space = keeps_space or tag in _KEEP_SPACE
                         continue
             node = node.next
-
-
-def _measure(root: Element) -> None:
-    elements = list(root.walk())
-    for element in reversed(elements):
-        size = links = 0
-        for child in element.children:
-            if isinstance(child, str):
-                size += len(child)
-            else:
-                size += child.size
-                links += child.links
-        element.size = size
-        element.links = size if element.tag == "a" else links
 
 
 def clean_text(text: str, *, keeps_space: bool = False) -> str:
@@ -165,12 +209,17 @@ def _unseen() -> re.Pattern[str]:
     return re.compile(_UNSEEN)
 
 
-def is_hidden(attrs: dict[str, str]) -> bool:
-    """Whether an element with these attributes is hidden from people."""
-    if "hidden" in attrs or attrs.get("aria-hidden", "").lower() == "true":
-        return True
+def find_hiding(attrs: dict[str, str]) -> Literal["switch", "trick"] | None:
+    """How an element with these attributes is hidden from people: by what scripts switch on and
+    off, by a trick that is for good, or not at all."""
+    if attrs.get("aria-hidden", "").lower() == "true":
+        return "trick"
+    if not _HIDDEN_CLASSES.isdisjoint(attrs.get("class", "").split()):
+        return "trick"
     if style := attrs.get("style"):
         plain = re.sub(r"/\*.*?\*/|[\s\\]+", "", style[:2_000].lower())
-        if _HIDING.search(plain):
-            return True
-    return not _HIDDEN_CLASSES.isdisjoint(attrs.get("class", "").split())
+        if _TRICK.search(plain):
+            return "trick"
+        if _SWITCH.search(plain):
+            return "switch"
+    return "switch" if "hidden" in attrs else None
