@@ -82,13 +82,12 @@ class Element:
         """Its class and id, which often say what it is for."""
         return f"{self.attrs.get('class', '')} {self.attrs.get('id', '')}".strip().lower()
 
-    def walk(self) -> Iterator[Element]:
-        """It and all elements in it, parents first."""
-        stack = [self]
-        while stack:
-            element = stack.pop()
-            yield element
-            stack += [each for each in reversed(element.children) if isinstance(each, Element)]
+    def walk(self) -> list[Element]:
+        """It and all elements in it, parents before their children."""
+        found = [self]
+        for element in found:
+            found += [each for each in element.children if each.__class__ is Element]
+        return found
 
     def above(self) -> Iterator[Element]:
         """The elements that it is in, the nearest first."""
@@ -99,27 +98,25 @@ class Element:
 
     def drop(self, is_dropped: Callable[[Element], bool], min_size: int = 0) -> None:
         """Remove elements below it, unless less text than `min_size` would be left."""
-        left = self.size
-        kept: list[tuple[Element, list[Element | str]]] = []
-        stack = [self]
-        while stack:
-            element = stack.pop()
-            children: list[Element | str] = []
+        kept, dropped = [self], set[Element]()
+        for element in kept:
             for child in element.children:
                 if isinstance(child, Element):
                     if is_dropped(child):
-                        left -= child.size
-                        continue
-                    stack.append(child)
-                children.append(child)
-            kept.append((element, children))
-        if left >= min_size:
-            for element, children in kept:
-                element.children = children
-            self.measure()
+                        dropped.add(child)
+                    else:
+                        kept.append(child)
+        if self.size - sum(each.size for each in dropped) < min_size:
+            return
+        for parent in {each.parent for each in dropped if each.parent}:
+            parent.children = [each for each in parent.children if each not in dropped]
+        for element in dropped:
+            for above in element.above():
+                above.size -= element.size
+                above.links -= element.links
 
     def measure(self) -> None:
-        for element in reversed(list(self.walk())):
+        for element in reversed(self.walk()):
             size = links = 0
             for child in element.children:
                 if isinstance(child, str):

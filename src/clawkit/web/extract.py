@@ -19,11 +19,12 @@ MIN_TEXT = 200
 EMPTY = "the page has almost no text: it is rendered by JavaScript, or it was blocked"
 REVEALED = "the page hides this text until a script shows it; people may see something else"
 STORED = "the page shows almost nothing; this text is from its metadata, which people do not see"
-CUT = "the elements of the page are nested too deeply; the rest was left out"
+CUT = "the page has too many elements, or nests them too deeply; the rest was left out"
 
 _ASIDE = names("nav footer aside menu")
 _ASIDE_ROLES = names(
-    "navigation contentinfo complementary banner search menu menubar dialog alertdialog toolbar alert"
+    "navigation contentinfo complementary banner search menu menubar dialog alertdialog toolbar "
+    "alert"
 )
 # Words in class names and ids, from the start of a word on. The first always label what is not
 # content; the others do in most pages, and label the content itself in some, such as forums.

@@ -27,7 +27,8 @@ _CELLS = ("td", "th")
 _BREAK = "\x00"
 # At the start of a line: headings, quotes, list items, fences, rules and underlined headings.
 _LINE_START = re.compile(
-    r"^(?=#{1,6}(?:\s|$)|>|[-+*](?:\s|$)|`{3}|~{3}|([-=_*])(?:[ \t]*\1)*[ \t]*$)|^(\d{1,9})(?=[.)](?:\s|$))",
+    r"^(?=#{1,6}(?:\s|$)|>|[-+*](?:\s|$)|`{3}|~{3}|([-=_*])(?:[ \t]*\1)*[ \t]*$)"
+    r"|^(\d{1,9})(?=[.)](?:\s|$))",
     re.MULTILINE,
 )
 _INLINE = re.compile(r"<(?=[a-zA-Z/!?])|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~])")

@@ -12,6 +12,7 @@ from clawkit.web.dom import BLOCKS, names
 
 MAX_NESTING = 1_000
 MAX_ATTRIBUTES = 256
+MAX_ELEMENTS = 100_000
 MAX_COPIES = 10_000_000
 """Formatting elements that the parser might create again."""
 
@@ -27,6 +28,11 @@ _FAMILIES = {
 }
 # End tags inside them do not end what is around them.
 _BARRIERS = names("table object applet marquee template svg math select button")
+# They end a drawing that they are in.
+_NOT_DRAWN = BLOCKS | names(
+    "b big br code em embed font i img meta nobr ruby s small span strong strike sub sup tt u var"
+)
+_FOREIGN = {"svg", "math"}
 _LOOK_UP = 32
 _SPACE = r"[ \t\n\f\r]"
 _ATTRIBUTE = (
@@ -43,7 +49,8 @@ _FORMATTING = r"(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)"
 
 
 def bound_markup(html: str) -> tuple[str, bool]:
-    """The page with bounded markup, and whether the end was cut off because of its nesting."""
+    """The page with bounded markup, and whether the end was cut off because it is
+    nested too deeply, or has too many elements."""
     if re.search("<(?:select|option|optgroup)", html, re.IGNORECASE):
         html = re.sub(r"(?i)<(/?)select(?=[\s/>])", r"<\1datalist", html)
         html = re.sub(r"(?i)<(/?)opt(?:ion|group)(?=[\s/>])", r"<\1p", html)
@@ -52,27 +59,42 @@ def bound_markup(html: str) -> tuple[str, bool]:
         html = re.sub(rf"(?i)<(/?){_FORMATTING}(?=[\s/>])", r"<\1span", html)
     stack: list[str] = []
     pieces: list[str] = []
-    done = 0
-    for token in _TOKEN.finditer(html):
-        name = token[3]
-        if name is None:
+    done = position = elements = 0
+    while token := _TOKEN.search(html, position):
+        position = token.end()
+        raw, is_end, name, attributes = token.groups()
+        if raw and not _FOREIGN.isdisjoint(stack[-_LOOK_UP:]):
+            # In a drawing or a formula, these have elements in them.
+            name, attributes = raw, ""
+            position = token.start() + 1 + len(raw)
+        if not name:
             continue
         name = name.lower()
-        if token[2]:
+        if is_end:
             _close(stack, name)
             continue
-        if len(token[4]) > 4 * MAX_ATTRIBUTES and _count_attributes(token[4]) > MAX_ATTRIBUTES:
-            # What the attributes say can no longer be known, so it is not shown.
-            pieces += (html[done : token.start()], f"<{name} hidden>")
-            done = token.end()
-        if name in _VOID:
-            continue
-        if family := _FAMILIES.get(name):
-            _end_family(stack, family)
-        stack.append(name)
-        if len(stack) > MAX_NESTING:
+        if len(attributes) > 4 * MAX_ATTRIBUTES and _count_attributes(attributes) > MAX_ATTRIBUTES:
+            # What the attributes say is not read, so the element might be hidden.
+            pieces += (html[done : token.start()], f"<{name} aria-hidden=true>")
+            done = position
+        elements += 1
+        if name not in _VOID:
+            _open(stack, name, attributes)
+        if len(stack) > MAX_NESTING or elements > MAX_ELEMENTS:
             return "".join((*pieces, html[done : token.start()])), True
     return ("".join((*pieces, html[done:])) if pieces else html), False
+
+
+def _open(stack: list[str], name: str, attributes: str) -> None:
+    """Push an element, after what its start ends."""
+    if "svg" in stack[-_LOOK_UP:]:
+        if name in _NOT_DRAWN:
+            _close(stack, "svg")
+        elif attributes.endswith("/"):
+            return
+    if family := _FAMILIES.get(name):
+        _end_family(stack, family)
+    stack.append(name)
 
 
 def _count_attributes(text: str) -> int:
