@@ -8,7 +8,6 @@ import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from clawkit.agent.nested_calls import NestedCalls
@@ -34,7 +33,7 @@ from clawkit.redact import Redactor, is_secret_name
 from clawkit.run_skills import RunSkills
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 from clawkit.store import private_dir
-from clawkit.web.protocols import WebPages
+from clawkit.web.factories import web_factories
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
@@ -105,12 +104,12 @@ class Services(Mapping[type, object]):
             Confines: self._confines,
             ExecGate: self._gate,
             Sessions: self._sessions,
-            WebPages: self._web_pages,
             Plan: Plan,
             CronControl: self._cron,
             Redactor: lambda: self._redactor,
             Loaded: lambda: loaded,
         }
+        self._factories |= web_factories(loaded, scope.session, self._reveal)
         self._plugins = open_plugins(config)
         if self._plugins is not None:
             for kind, settings in self._plugins.settings.items():
@@ -243,13 +242,10 @@ class Services(Mapping[type, object]):
         )
 
     def _given(self) -> tuple[str, ...]:
-        """What of clawkit's own directory the session may read: long pages, the files that came
-        with its task, and the worktrees of its sub-agents."""
+        """What of clawkit's directory it may read: long pages, files of its task, worktrees."""
         env, key = os.environ, self._scope.session
-        pages = paths.pages_dir(env, key)
-        if not self._scope.delegates:
-            return (pages,)
-        return paths.attachments_dir(env, key), paths.worktrees_dir(env, key), pages
+        given = paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
+        return (*(given if self._scope.delegates else ()), paths.pages_dir(env, key))
 
     @property
     def skills(self) -> SkillSnapshot | None:
@@ -503,17 +499,6 @@ class Services(Mapping[type, object]):
         from clawkit.code.interpreters import KeptInterpreters
 
         return KeptInterpreters(self[Commands])
-
-    def _web_pages(self) -> Any:
-        from clawkit.config.sections.web import Web
-        from clawkit.web.cache import Cache
-        from clawkit.web.fetch import Fetcher
-
-        env = {**os.environ, **self._loaded.env}
-        settings = (self._loaded.config.tools.web or Web()).fetch
-        cache = Cache(Path(paths.web_cache_file(os.environ)))
-        folder = Path(paths.pages_dir(os.environ, self._scope.session))
-        return Fetcher(settings, cache, folder=folder, env=env, reveal=self._reveal)
 
     def _sessions(self) -> Any:
         from clawkit.sessions.store import SessionStore

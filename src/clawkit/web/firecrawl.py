@@ -15,20 +15,20 @@ from clawkit.text import one_line
 _MAX_BYTES = 16_000_000
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _PageMetadata(msgspec.Struct, frozen=True):
     title: str | list[str] | None = None
     source_url: str | None = msgspec.field(default=None, name="sourceURL")
     status_code: int | None = msgspec.field(default=None, name="statusCode")
 
 
-class _Data(msgspec.Struct, frozen=True):
+class _ScrapedData(msgspec.Struct, frozen=True):
     markdown: str | None = None
-    metadata: _Metadata = _Metadata()
+    metadata: _PageMetadata = _PageMetadata()
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _ScrapeAnswer(msgspec.Struct, frozen=True):
     success: bool = False
-    data: _Data | None = None
+    data: _ScrapedData | None = None
     error: Any = None
 
 
@@ -65,7 +65,7 @@ async def scrape(client: Client, url: str, key: str, settings: Firecrawl) -> Scr
     except NetError as error:
         raise ToolError(f"Firecrawl cannot be reached: {error}") from None
     try:
-        answer = msgspec.json.decode(raw, type=_Answer)
+        answer = msgspec.json.decode(raw, type=_ScrapeAnswer)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise ToolError(f"Firecrawl answered {status} without a valid result") from None
     if status != 200 or not answer.success or answer.data is None or not answer.data.markdown:
