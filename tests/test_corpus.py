@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.net.parts import Asked
+from tests.web.internet import internet, respond
 
 from clawkit.agent.assemble import assemble
 from clawkit.config.load import loads
@@ -29,10 +31,6 @@ CASES: dict[str, dict[str, Any]] = {
     if line
     for case in [json.loads(line)]
 }
-# Areas that need a tool this build does not have.
-WAITING_AREAS = {
-    "ssrf": "web_fetch",
-}
 # Cases that look at what the tool does with its parameters, not at policy.
 WAITING = {
     "policy/sub-proto-agent",
@@ -46,16 +44,14 @@ WAITING = {
 
 def is_waiting(case: dict[str, Any]) -> bool:
     """Whether a case needs something this build does not have."""
-    if case["area"] in WAITING_AREAS:
-        tool = WAITING_AREAS[case["area"]]
-        assert not CATALOG[tool].available
-        return True
     if case["id"] in WAITING:
         return True
     if case["area"] == "session":
         given = case["input"]
         return not CATALOG[given.get("tool") or given["toolResult"]["tool"]].available
     tool = case["input"].get("tool")
+    if case["area"] == "ssrf":
+        return not CATALOG[tool].available
     if case["area"] not in ("path", "dos") or not {"policy", "evaluate"}.isdisjoint(case["input"]):
         return False
     return tool is None or tool not in CATALOG or not CATALOG[tool].available
@@ -267,7 +263,73 @@ async def test_dos(case_id: str, workspace: Path) -> None:
         assert snapshot(workspace) == before
 
 
-@pytest.mark.parametrize("case_id", cases("session"))
+INJECTED = [name for name in cases("session") if "toolResult" in CASES[name]["input"]]
+
+
+@pytest.mark.parametrize("case_id", INJECTED)
+async def test_pages(case_id: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = CASES[case_id]["input"]
+    said = given["toolResult"].get("text") or json.dumps(given["toolResult"])
+    page = respond(
+        f"<title>unwrapped title</title>{said}<p>visible</p>", "text/html; charset=utf-8"
+    )
+    names = {"example.com": [["93.184.215.14"]]}
+    async with internet(monkeypatch, lambda _asked: page, names), open_kit(workspace) as kit:
+        text = (await kit.call("web_fetch", {"url": "http://example.com/"})).as_text()
+    before, start, rest = text.partition("<<<EXTERNAL_UNTRUSTED_CONTENT id=")
+    inside, end, after = rest.partition("<<<END_EXTERNAL_UNTRUSTED_CONTENT id=")
+    assert start
+    assert end
+    assert "EXTERNAL_UNTRUSTED_CONTENT" not in inside + after.partition("\n")[2]
+    for words in given["mustNotContainOutsideWrapper"]:
+        assert words not in before + after
+        assert words not in inside or "outside" in words or "title" in words
+
+
+@pytest.mark.parametrize("case_id", cases("ssrf"))
+async def test_addresses(case_id: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[case_id]
+    given, public = case["input"], "93.184.215.14"
+    answers = given.get("responses", {})
+
+    def answer(asked: Asked) -> bytes:
+        found = answers.get(f"http://{asked.headers['host']}{asked.line.split()[1]}", {})
+        headers = {name.capitalize(): each for name, each in found.get("headers", {}).items()}
+        return respond(found.get("body", "ok"), status=found.get("status", 200), **headers)
+
+    names = {name: [found] for name, found in given.get("dns", {}).items()}
+    names |= given.get("dnsSequence", {}) | {"evil.test": [[public]]}
+    # Certificates are the subject of other tests; what matters here are the addresses.
+    params = json.loads(json.dumps(given["params"]).replace("https://", "http://"))
+    answers = json.loads(json.dumps(answers).replace("https://", "http://"))
+    settings: dict[str, Any] = {"ssrfPolicy": given.get("ssrfPolicy", {})}
+    if headers := params.pop("headers", None):
+        settings |= {"headers": headers}
+        settings["ssrfPolicy"] = {"hostnameAllowlist": ["example.com", "evil.test"]}
+    for name, value in given.get("env", {}).items():
+        monkeypatch.setenv(name, value)
+    config = {"tools": {"web": {"fetch": settings}}}
+    async with (
+        internet(monkeypatch, answer, names) as net,
+        open_kit(workspace, config=config) as kit,
+    ):
+        result = await kit.call(given["tool"], params)
+    allowed = {each for found in names.values() for row in found for each in row}
+    assert set(net.connected) <= allowed - {"169.254.169.254"} - {"10.1.2.3"}
+    if case["expected"] == "redacted":
+        first, second = net.server.asked
+        assert "CANARY-7f3a" in first.headers["authorization"]
+        assert not {"authorization", "cookie"} & second.headers.keys()
+    elif case_id == "ssrf/dns-rebind":
+        assert (net.connected, net.looked_up) == (["93.184.215.15"], ["rebind.test"])
+    else:
+        assert result.is_error == (case["expected"] == "blocked"), result.as_text()
+
+
+OTHER_SESSIONS = [name for name in cases("session") if name not in INJECTED]
+
+
+@pytest.mark.parametrize("case_id", OTHER_SESSIONS)
 async def test_sessions(case_id: str, workspace: Path) -> None:
     given, expected = CASES[case_id]["input"], CASES[case_id]["expected"]
     assert expected == "blocked"
@@ -278,7 +340,7 @@ async def test_sessions(case_id: str, workspace: Path) -> None:
 
 
 def test_every_case_is_run_or_waits_for_its_tool() -> None:
-    areas = ("policy", "path", "secret", "dos", "allowlist", "approval", "session")
+    areas = ("policy", "path", "secret", "dos", "allowlist", "approval", "session", "ssrf")
     run = {name for area in areas for name in cases(area)}
     run |= set(cases("gateway"))  # in tests/gateway
     waiting = {name for name, case in CASES.items() if is_waiting(case)}

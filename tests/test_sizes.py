@@ -17,7 +17,7 @@ BUDGETS = {
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
     # messages without a turn; which tools are deferred, and their directory in the prompt;
     # results as plugins keep them, calls of tools by tools, and answers of models to tools.
-    "agent": 1_685,
+    "agent": 1_690,
     # Programs of skills, if the owner lets them run; questions that outlive the process that asked.
     "approvals": 6_950,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
@@ -59,10 +59,12 @@ BUDGETS = {
     # plugins; secrets of the configuration, moved here from the top level.
     "models": 4_535,
     # A parser in C, which leaves more of an answer's state to us, took a fifth off a small call;
-    # knowing that an answer is complete saves a timer; streams that go on after an interruption.
-    "net": 1_650,
-    # Which agent answers, by bindings.
-    "policy": 760,
+    # knowing that an answer is complete saves a timer; streams that go on after an interruption;
+    # addresses that others choose: a policy, checked redirects, paths and names as browsers read
+    # them.
+    "net": 1_870,
+    # Which agent answers, by bindings; rules about the hosts of URLs.
+    "policy": 775,
     # Commands in a sandbox have records, too: their processes as seen from outside; JSON-RPC over
     # pipes, which came here from lsp, because MCP servers speak it, too.
     "process": 4_485,
@@ -76,15 +78,16 @@ BUDGETS = {
     # Listing, reading, searching and writing to sessions; starting, steering and waiting for
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have; the gateway that runs a session; the screen of a terminal while its command runs; jobs
-    # and answers to heartbeats; finding, describing and calling deferred tools.
-    "tools": 4_000,
+    # and answers to heartbeats; finding, describing and calling deferred tools; pages
+    # of the web.
+    "tools": 4_140,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
     # line; how clawkit was installed; jobs as the model of a session may use them; the tools of MCP
     # servers, and where their programs run; the skills of a run; plugins in its services and hooks.
-    "top level": 4_305,
+    "top level": 4_310,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well; skills that people invoke.
     "ui": 2_790,

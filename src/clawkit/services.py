@@ -33,6 +33,7 @@ from clawkit.redact import Redactor, is_secret_name
 from clawkit.run_skills import RunSkills
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 from clawkit.store import private_dir
+from clawkit.web.factories import web_factories
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
@@ -108,6 +109,7 @@ class Services(Mapping[type, object]):
             Redactor: lambda: self._redactor,
             Loaded: lambda: loaded,
         }
+        self._factories |= web_factories(loaded, scope.session, self._reveal)
         self._plugins = open_plugins(config)
         if self._plugins is not None:
             for kind, settings in self._plugins.settings.items():
@@ -240,12 +242,10 @@ class Services(Mapping[type, object]):
         )
 
     def _given(self) -> tuple[str, ...]:
-        """What of clawkit's own directory the session may read: the files that came with its task,
-        and the worktrees of its sub-agents."""
+        """What of clawkit's directory it may read: long pages, files of its task, worktrees."""
         env, key = os.environ, self._scope.session
-        if not self._scope.delegates:
-            return ()
-        return paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
+        given = paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
+        return (*(given if self._scope.delegates else ()), paths.pages_dir(env, key))
 
     @property
     def skills(self) -> SkillSnapshot | None:

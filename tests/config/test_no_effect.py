@@ -19,7 +19,7 @@ def test_there_is_one_warning_for_each_section() -> None:
     text = """{
         browser: { enabled: true },
         cron: { enabled: true, triggers: { enabled: true }, failureAlert: { channel: "x" } },
-        tools: { web: { fetch: { enabled: true } }, exec: { reviewer: { model: "a/b" } } },
+        tools: { media: { enabled: true }, exec: { reviewer: { model: "a/b" } } },
     }"""
     assert warned(text) == [
         ("browser", WHOLE),
@@ -31,7 +31,7 @@ def test_there_is_one_warning_for_each_section() -> None:
         (
             "tools",
             "these settings have no effect in this version of clawkit: "
-            "tools.web.fetch, tools.exec.reviewer",
+            "tools.media, tools.exec.reviewer",
         ),
     ]
 

@@ -476,8 +476,9 @@ async def test_a_stream_that_ends_again_and_again_is_disabled(
 @pytest.mark.parametrize(
     ("url", "policy", "words"),
     [
-        ("https://blocked.example/x", {"blocked_hostnames": ["*.example"]}, "is not allowed by"),
-        ("https://a.test/x", {"hostname_allowlist": ["b.test"]}, "is not allowed by"),
+        ("https://blocked.example/x", {"blocked_hostnames": ["*.example"]}, "blockedHostnames"),
+        ("https://a.test/x", {"hostname_allowlist": ["b.test"]}, "hostnameAllowlist"),
+        ("https://hooks.internal/x", {}, "only cron.webhookSsrfPolicy.allowedHostnames can allow"),
         ("file:///etc/passwd", {}, "file:///etc/passwd: "),
         ("https://user:pw@a.test/", {}, "https://user:pw@a.test/: "),
     ],
@@ -488,10 +489,12 @@ def test_some_webhooks_are_refused(url: str, policy: dict[str, Any], words: str)
 
 
 def test_webhooks_reach_private_addresses_only_if_these_are_allowed() -> None:
-    assert route_to("http://169.254.169.254/x", SsrfPolicy()) == Route(loopback=False)
+    key = "cron.webhookSsrfPolicy"
+    closed = Route(loopback=False, policy=key)
+    assert route_to("http://169.254.169.254/x", SsrfPolicy()) == closed
     open_ = SsrfPolicy(allowed_hostnames=["*.home.test"])
-    assert route_to("https://a.home.test/x", open_) == Route(loopback=True, private=True)
-    assert route_to("https://a.test/x", open_) == Route(loopback=False)
+    assert route_to("https://a.home.test/x", open_) == Route(private=True, policy=key)
+    assert route_to("https://a.test/x", open_) == closed
 
 
 async def test_a_webhook_gets_the_outcome_and_its_failure_repeats_nothing() -> None:

@@ -405,3 +405,37 @@ def test_a_path_is_judged_by_itself_as_in_a_call(workspace: Path) -> None:
         assert judge_file(compiled, READ, "read", path, str(workspace)) == effect
         assert ask_rules(rules, READ, {"path": path}, workspace) == effect
     assert [each.unconditional for each in compiled] == [False, False, True]
+
+
+FETCH = Tool("web_fetch", "Fetch.", {"properties": {"url": {}}}, nothing, urls=("url",))
+
+
+def test_rules_about_urls_compare_hosts() -> None:
+    """Pattern, URL, and whether a restriction and an exception apply."""
+    for pattern, url, is_restricted, is_excepted in (
+        ("*.internal", "http://vault.internal/", True, True),
+        ("*.internal", "http://VAULT.Internal.:8200/x", True, True),
+        ("*.internal", "http://internal/", False, False),
+        ("*.internal", "https://example.com/a.internal", False, False),
+        ("*.internal", "https://example.com/?x=.internal", False, False),
+        ("example.com", "https://example.com.evil.org/", False, False),
+        ("example.com", "https://evil.org/#example.com", False, False),
+        ("10.*", "http://0x0a000001/", True, True),
+        ("::1", "http://[0:0::1]/", True, True),
+        ("b\u00fccher.example", "http://xn--bcher-kva.example/", True, True),
+        ("https://example.com/docs/*", "https://EXAMPLE.com:443/docs/./a", True, True),
+        ("https://example.com/docs/*", "https://example.com/docs/../b", False, False),
+        ("/^docs\\./", "https://docs.example.com/", True, True),
+        ("/admin/", "https://example.com/admin", True, False),
+        ("/admin/", "https://admin.example.com/", True, True),
+        ("/other/", "https://example.com/", False, False),
+        # What cannot be parsed is restricted, and not excepted.
+        ("*.internal", "http://user@example.com/", True, False),
+        ("*.internal", "not a URL", True, False),
+    ):
+        params = {"url": url}
+        about = {"params": {"url": pattern}}
+        denied = ask_rules([rule("deny", "web_fetch", **about)], FETCH, params) == "deny"
+        assert denied == is_restricted, (pattern, url)
+        rules = [rule("allow", "web_fetch", **about), rule("ask", "web_fetch")]
+        assert (ask_rules(rules, FETCH, params) == "allow") == is_excepted, (pattern, url)

@@ -28,9 +28,7 @@ _KEYS = {
     "agents.entries.*.": _ONE_AGENT,
     "approvals.": "exec plugin",
     "commands.": "allowFrom bash bashForegroundMs config debug native ownerAllowFrom text",
-    "cron.": """triggers failureAlert.accountId failureAlert.channel
-        webhookSsrfPolicy.allowIpv6UniqueLocalRange
-        webhookSsrfPolicy.allowRfc2544BenchmarkRange""",
+    "cron.": "triggers failureAlert.accountId failureAlert.channel",
     "env.": "shellEnv",
     "gateway.": "auth.allowTailscale nodes.browser",
     "hooks.mappings.*.": "channel to",
@@ -39,7 +37,7 @@ _KEYS = {
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
     "skills.": "allowBundled load.watchDebounceMs",
-    "tools.": """media message web.fetch exec.grantExpiryDays exec.node exec.reviewer
+    "tools.": """media message exec.grantExpiryDays exec.node exec.reviewer
         toolSearch.codeTimeoutMs""",
 }
 NO_EFFECT = tuple(f"{below}{name}" for below, names in _KEYS.items() for name in names.split())

@@ -62,6 +62,8 @@ search_cache_file = _in_home("cache", "web-search.sqlite")
 """Answers of search services, kept for a while."""
 audit_file = _in_home("logs", "exec-approvals.jsonl")
 """The log of every decision about a command."""
+web_cache_file = _in_home("cache", "web.sqlite")
+"""The database of fetched pages and search results."""
 skills_dir = _in_home("skills")
 """Skills that `clawkit skills install` has installed."""
 
@@ -94,6 +96,12 @@ def attachments_dir(env: Mapping[str, str], session: str) -> str:
 def worktrees_dir(env: Mapping[str, str], session: str) -> str:
     """Worktrees of the sub-agents that a session started, by its key."""
     return os.path.join(home(env), "worktrees", _digest(session))
+
+
+def pages_dir(env: Mapping[str, str], session: str = "") -> str:
+    """Pages that were too long for an answer, by the key of the session; without it, of all."""
+    folder = os.path.join(home(env), "pages")
+    return os.path.join(folder, _digest(session)) if session else folder
 
 
 def _digest(key: str) -> str:

@@ -298,7 +298,8 @@ class _Pending:
         return verdict
 
     def _permits(self, path: str) -> bool:
-        verdict = self._judge(dict.fromkeys(self._tool.paths or ("path",), path))
+        names = self._tool.paths or self._tool.urls or ("path",)
+        verdict = self._judge(dict.fromkeys(names, path))
         return verdict is None or (
             isinstance(verdict, approval.Ask) and verdict.asked_by in self._agreed
         )

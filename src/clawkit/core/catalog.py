@@ -58,7 +58,7 @@ _ENTRIES = (
     CatalogEntry("code_execution", "Runtime", "Run Python or JavaScript, with variables kept", _C, _RUN),
     CatalogEntry("web_search", "Web", "Search the web", _C, _WEB),
     CatalogEntry("x_search", "Web", "Search posts on X", _C, _WEB),
-    CatalogEntry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB, available=False),
+    CatalogEntry("web_fetch", "Web", "Fetch a page as readable text", _C, _WEB),
     CatalogEntry("memory_search", "Memory", "Search memory files by meaning", _C, _MEM, available=False),
     CatalogEntry("memory_get", "Memory", "Read part of a memory file", _C, _MEM, available=False),
     CatalogEntry("sessions_list", "Sessions", "List sessions", _CM, _SES, sub_agent="orchestrator"),

@@ -87,8 +87,8 @@ class Context(Struct, frozen=True):
     """Reports the outcome of something that continued after its call returned."""
     ask: AskPerson = _refuse  # asks a person during a call: returns if allowed, raises if not
     permits: Callable[[str], bool] = lambda _path: True
-    """Whether the rules would allow this call with another path, for tools that find files
-    themselves. A path that would need approval is not permitted."""
+    """Whether the rules would allow this call with another path or URL, for tools that find files
+    or follow links themselves. What would need approval is not permitted."""
 
     @property
     def agent(self) -> str:

@@ -159,6 +159,8 @@ class Tool:
     """Disabled actions, and why: a call of one is refused, not just invalid."""
     paths: tuple[str, ...] = ()
     """Parameters that name files: rules compare them resolved, not as spelled."""
+    urls: tuple[str, ...] = ()
+    """Parameters that are URLs: rules compare their hosts."""
     touches: Callable[[Any], Iterable[str]] | None = None
     """Files that a call names inside a text; rules about `path` apply to each."""
     hidden: frozenset[str] = frozenset()

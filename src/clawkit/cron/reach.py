@@ -5,8 +5,7 @@ from __future__ import annotations
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.cron.jobs import Job, JobAlert
 from clawkit.errors import ToolAuthorizationError
-from clawkit.globs import Glob
-from clawkit.net.addresses import parse_url
+from clawkit.net.addresses import is_listed, parse_url
 from clawkit.net.route import NetError
 from clawkit.text import one_line
 
@@ -45,5 +44,4 @@ def _is_named(url: str, policy: SsrfPolicy) -> bool:
         host = parse_url(url).host
     except NetError:
         return False
-    named = (*policy.hostname_allowlist, *policy.allowed_hostnames)
-    return any(Glob(each.strip().lower()).match(host) for each in named)
+    return is_listed(host, (*policy.hostname_allowlist, *policy.allowed_hostnames))

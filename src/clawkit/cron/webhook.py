@@ -8,10 +8,9 @@ import msgspec
 
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.errors import ToolError
-from clawkit.globs import Glob
-from clawkit.net.addresses import parse_url
 from clawkit.net.client import Client
 from clawkit.net.route import NetError, Route
+from clawkit.net.url_guard import UrlGuard
 
 TIMEOUT_S = 15.0
 
@@ -19,18 +18,9 @@ TIMEOUT_S = 15.0
 def route_to(url: str, policy: SsrfPolicy) -> Route:
     """How an address may be reached. Raises `ToolError` if it may not."""
     try:
-        host = parse_url(url).host
+        return UrlGuard(policy, "cron.webhookSsrfPolicy").route(url)
     except NetError as error:
         raise ToolError(f"{url}: {error}") from None
-    listed = policy.hostname_allowlist
-    if _is_listed(host, policy.blocked_hostnames) or (listed and not _is_listed(host, listed)):
-        raise ToolError(f"{host} is not allowed by cron.webhookSsrfPolicy")
-    is_open = policy.dangerously_allow_private_network or _is_listed(host, policy.allowed_hostnames)
-    return Route(loopback=is_open, private=is_open)
-
-
-def _is_listed(host: str, entries: list[str]) -> bool:
-    return any(Glob(entry.strip().lower()).match(host) for entry in entries)
 
 
 async def post_outcome(url: str, payload: dict[str, Any], token: str, policy: SsrfPolicy) -> str:
@@ -49,8 +39,6 @@ async def post_outcome(url: str, payload: dict[str, Any], token: str, policy: Ss
                 raise ToolError(f"the webhook answered with HTTP {answer.status}")
             return f"HTTP {answer.status}"
     except NetError as error:
-        if error.kind == "refused":
-            raise ToolError(f"{error} (cron.webhookSsrfPolicy.allowedHostnames)") from None
         raise ToolError(f"the webhook cannot be reached: {error}") from None
     finally:
         await client.close()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
+from clawkit.globs import Glob
 from clawkit.net.route import NetError, Proxy
 
 # `ipaddress` is slow to import, so only if there is an address to check.
@@ -32,18 +33,28 @@ Kind = Literal[
 
 MAX_URL = 32 * 1024
 SETTING = "request.allowPrivateNetwork"
+RANGE_SETTINGS = {
+    "198.18.0.0/15": "allowRfc2544BenchmarkRange",
+    "fc00::/7": "allowIpv6UniqueLocalRange",
+}
+"""Private networks that proxies use for all names, and the settings of a policy that allow them."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 _URL = r"(?ai)(https?)://([^/?#]*)([^?#]*)(\?[^#]*)?(?:#.*)?"
 _AUTHORITY = r"(\[[^\[\]]*\]|[^:\[\]]+)(?::([0-9]{0,5}))?"
 # Other parsers drop blanks and control characters, end the URL there, or treat `\` as `/`.
 _TROUBLE = r"[\x00-\x20\x7f\\]"
-_BEYOND_ASCII = r"[^\x00-\x7f]+"
+# What browsers escape.
+_IN_PATH = r"[^\x00-\x7f]+|[\"<>^`{}]"
+_IN_QUERY = r"[^\x00-\x7f]+|[\"'<>]"
+_DOT_PART = r"(?:\.|%2[eE]){1,2}"
+_DOTS = rf"/{_DOT_PART}(?:/|\Z)"
 _NAME = r"[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*"
 _LIKE_NUMBER = r"0x[0-9a-f]*|[0-9]+"
 _EXEMPT = r"(?:\[(.*)\]|([^:]*))(?::([0-9]{1,5}))?"
 # IDNA 2003 and 2008 map these to different names, so they could lead to another host.
 _AMBIGUOUS = "[ßẞς\u200c\u200d]"
+_AMBIGUOUS_MARKS = r"[\u0000-\u002c\u002e\u002f\u003a-\u0040\u200c\u200d\ufffd]|^-|-$"
 
 # First match wins. Not `is_private` etc.: their meaning differs between Python releases.
 _KINDS: tuple[tuple[Kind, str], ...] = (
@@ -58,8 +69,8 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("reserved", "192.0.0.0/24 192.88.99.0/24 240.0.0.0/4 2001::/23"),
     ("public", "0.0.0.0/0 2000::/3"),
 )
-_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
-"""The prefix 64:ff9b::/96."""
+_NAT64 = (bytes.fromhex("0064ff9b") + bytes(8), bytes.fromhex("0064ff9b0001") + bytes(6))
+"""The prefixes 64:ff9b::/96 and, of those for local use, 64:ff9b:1::/96."""
 _METADATA_NAMES = frozenset({"metadata.google.internal", "metadata.goog", "instance-data"})
 
 
@@ -84,6 +95,11 @@ class ParsedUrl(msgspec.Struct, frozen=True):
     def place(self) -> str:
         """Host and port, always both; for messages and for CONNECT."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """All of it, without the fragment."""
+        return f"{self.scheme}://{self.authority}{self.path}"
 
     @property
     def origin(self) -> tuple[str, str, int]:
@@ -111,7 +127,7 @@ def parse_url(url: str) -> ParsedUrl:
     port = int(parts[2] or DEFAULT_PORTS[scheme])
     if not 0 < port < 65536:
         raise _bad(f"invalid port {port}")
-    path = _percent(match[3] or "/") + _percent(match[4] or "")
+    path = _remove_dots(_percent(match[3] or "/", _IN_PATH)) + _percent(match[4] or "", _IN_QUERY)
     return ParsedUrl(scheme, host, port, path, address)
 
 
@@ -131,6 +147,8 @@ def parse_host(text: str) -> tuple[str, Address | None]:
     name = _ascii(text).lower().removesuffix(".")
     if len(name) > 253 or not re.fullmatch(_NAME, name):
         raise _bad("its host is not a name or an address")
+    if "xn--" in name and not _is_idn(name):
+        raise _bad("its host is not a valid international name")
     if re.fullmatch(_LIKE_NUMBER, name.rpartition(".")[2]):
         address = _ipv4(name)
         return str(address), address
@@ -139,15 +157,24 @@ def parse_host(text: str) -> tuple[str, Address | None]:
 
 def kind_of(address: Address) -> Kind:
     """The kind of an address, also of an IPv4 address inside an IPv6 address."""
+    return classify(address)[0]
+
+
+def classify(address: Address) -> tuple[Kind, str]:
+    """The kind of an address, and what makes it so, for messages: usually its network."""
     from ipaddress import IPv6Address
 
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
-            return kind_of(address.ipv4_mapped)
+            return classify(address.ipv4_mapped)
         if inside := _tunnelled(address):
             # Traffic to these leaves the machine, so the embedded addresses must be public.
-            return "public" if all(kind_of(each) == "public" for each in inside) else "reserved"
-    return next((kind for network, kind in _networks() if address in network), "reserved")
+            hidden = next((each for each in inside if kind_of(each) != "public"), None)
+            return ("public", "") if hidden is None else ("reserved", f"it contains {hidden}")
+    for network, kind in _networks():
+        if address in network:
+            return kind, str(network).removesuffix("/32").removesuffix("/128")
+    return "reserved", "outside 2000::/3"
 
 
 @cache
@@ -177,15 +204,34 @@ def kind_of_name(host: str) -> Kind | None:
     return "metadata" if host in _METADATA_NAMES else None
 
 
-def refusal(kind: Kind, *, encrypted: bool, loopback: bool, private: bool) -> str:
-    """Why connecting to an address of this kind is refused; empty if it is allowed."""
+def refusal(
+    kind: Kind,
+    *,
+    encrypted: bool,
+    loopback: bool,
+    private: bool,
+    network: str = "",
+    policy: str = "",
+) -> str:
+    """Why connecting to an address of this kind is refused; empty if it is allowed.
+
+    `policy` is the setting that decides on addresses which others choose, and `network` what
+    `classify` found; both are for the message.
+    """
+    where = f" ({network})" if network else ""
     if kind == "public":
         return "" if encrypted else "plain http can be intercepted, use https"
+    if kind not in ("loopback", "private"):
+        return f"{_NEVER[kind]}{where}, which no setting allows"
+    if loopback if kind == "loopback" else private:
+        return ""
+    if policy:
+        what = "this machine" if kind == "loopback" else "a private address"
+        further = f" or {policy}.{RANGE_SETTINGS[network]}" if network in RANGE_SETTINGS else ""
+        return f"{what}{where}, which only {policy}.allowedHostnames{further} can allow"
     if kind == "loopback":
-        return "" if loopback else f"this machine is not allowed by {SETTING}: false"
-    if kind == "private":
-        return "" if private else f"a private address, which only {SETTING}: true allows"
-    return f"{_NEVER[kind]}, which no setting allows"
+        return f"this machine is not allowed by {SETTING}: false"
+    return f"a private address, which only {SETTING}: true allows"
 
 
 _NEVER: dict[Kind, str] = {
@@ -196,6 +242,22 @@ _NEVER: dict[Kind, str] = {
     "documentation": "an address from the documentation ranges",
     "reserved": "a reserved address",
 }
+
+
+def is_listed(host: str, entries: Iterable[str]) -> bool:
+    """Whether a normalized host matches an entry: a name, an address, or a pattern with `*`."""
+    return any(Glob(_normalize(entry)).match(host) for entry in entries)
+
+
+def _normalize(entry: str) -> str:
+    """An entry in the spelling of a parsed host. What is no host stays as it is."""
+    entry = entry.strip().lower()
+    wildcard, name = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
+    try:
+        is_v6 = ":" in name and not name.startswith("[")
+        return wildcard + parse_host(f"[{name}]" if is_v6 else name)[0]
+    except NetError:
+        return entry
 
 
 def is_exempt(target: ParsedUrl, no_proxy: str) -> bool:
@@ -240,6 +302,36 @@ def _ascii(name: str) -> str:
     raise _bad("its host is not a valid or unambiguous name; use its xn-- form")
 
 
+def _is_idn(name: str) -> bool:
+    """Whether browsers accept the labels of a name that start with `xn--`. A few that they accept
+    are refused: those that mix writing directions."""
+    import unicodedata
+
+    labels = name.split(".")
+    has_rtl = False
+    for label in labels:
+        if not label.startswith("xn--"):
+            continue
+        try:
+            text = label[4:].encode("ascii").decode("punycode")
+            is_same = f"xn--{text.encode('punycode').decode('ascii')}" == label
+        except (UnicodeError, ValueError, OverflowError):
+            return False
+        folded = unicodedata.normalize("NFKC", text.casefold() if "ß" not in text else text)
+        kinds = {unicodedata.bidirectional(each) for each in text}
+        is_odd = re.search(_AMBIGUOUS_MARKS, text) or text.isascii() or text[2:4] == "--"
+        marked = unicodedata.category(text[:1] or "a").startswith("M")
+        if not is_same or is_odd or marked or not text.isprintable():
+            return False
+        if "ς" not in text and folded != text:
+            return False
+        if kinds & {"R", "AL", "AN"}:
+            has_rtl = True
+            if kinds - {"R", "AL", "NSM"} or unicodedata.bidirectional(text[0]) == "NSM":
+                return False
+    return not has_rtl or all(re.match("[a-z]|xn--", each) for each in labels)
+
+
 def _ipv4(name: str) -> IPv4Address:
     """Parse an IPv4 address like the system's resolver, including short, octal and hex forms."""
     from ipaddress import IPv4Address
@@ -251,11 +343,25 @@ def _ipv4(name: str) -> IPv4Address:
         raise _bad("its host looks like an IPv4 address but is not one") from None
 
 
-def _percent(text: str) -> str:
+def _percent(text: str, characters: str) -> str:
     try:
-        return re.sub(_BEYOND_ASCII, lambda found: quote(found[0]), text)
+        return re.sub(characters, lambda found: quote(found[0]), text)
     except UnicodeEncodeError:
         raise _bad("it contains a lone surrogate") from None
+
+
+def _remove_dots(path: str) -> str:
+    """The path without `.` and `..`, which browsers resolve before they ask."""
+    if not re.search(_DOTS, path):
+        return path
+    kept: list[str] = []
+    for part in path[1:].split("/"):
+        dots = len(part.lower().replace("%2e", ".")) if re.fullmatch(_DOT_PART, part) else 0
+        if dots == 2 and kept:
+            kept.pop()
+        if not dots:
+            kept.append(part)
+    return "/" + "/".join([*kept, ""] if dots else kept)
 
 
 def _bad(problem: str) -> NetError:

@@ -81,14 +81,14 @@ class _Opening(msgspec.Struct, frozen=True):
         if proxy is None:
             await self._connect(target, route, encrypted=encrypted)
         else:
-            kind = (
-                addresses.kind_of_name(target.host)
+            kind, network = (
+                (addresses.kind_of_name(target.host), "")
                 if target.address is None
-                else addresses.kind_of(target.address)
+                else addresses.classify(target.address)
             )
             # A name may resolve to any address that the route allows.
             kind = kind or ("private" if route.private else "public")
-            if error := _refused(target.host, kind, route, target.scheme == "https"):
+            if error := _refused(target.host, kind, network, route, encrypted):
                 raise error
             place, credentials = addresses.parse_proxy(proxy.url)
             # A tunnel is encrypted end to end; without one, the connection to the proxy matters.
@@ -123,16 +123,16 @@ class _Opening(msgspec.Struct, frozen=True):
     async def _connect(self, place: addresses.ParsedUrl, route: Route, *, encrypted: bool) -> None:
         """Try the allowed addresses in turn, each with its share of the remaining time."""
         is_metadata = addresses.kind_of_name(place.host) == "metadata"
-        if is_metadata and (error := _refused(place.host, "metadata", route, encrypted)):
+        if is_metadata and (error := _refused(place.host, "metadata", "", route, encrypted)):
             raise error
         allowed, refused = [], []
         for address in await self._addresses(place):
             shown = place.host if address == place.address else f"{place.host} ({address})"
-            if error := _refused(shown, addresses.kind_of(address), route, encrypted):
+            if error := _refused(shown, *addresses.classify(address), route, encrypted):
                 refused.append(error)
             else:
                 allowed.append(address)
-        if not allowed:
+        if refused and (route.policy or not allowed):
             raise refused[0]
         problem, is_absent, loop = "", True, asyncio.get_running_loop()
         for left, address in zip(range(len(allowed), 0, -1), allowed, strict=True):
@@ -171,10 +171,17 @@ class _Opening(msgspec.Struct, frozen=True):
         return list(found)[:_MAX_ADDRESSES]
 
 
-def _refused(shown: str, kind: addresses.Kind, route: Route, encrypted: bool) -> NetError | None:
+def _refused(
+    shown: str, kind: addresses.Kind, network: str, route: Route, encrypted: bool
+) -> NetError | None:
     """The error for an address of this kind; None if it is allowed."""
     why = addresses.refusal(
-        kind, encrypted=encrypted, loopback=route.loopback, private=route.private
+        kind,
+        encrypted=encrypted or route.plain,
+        loopback=route.loopback,
+        private=route.private or network in route.networks,
+        network=network,
+        policy=route.policy,
     )
     return NetError("refused", f"clawkit does not connect to {shown}: {why}") if why else None
 

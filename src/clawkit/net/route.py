@@ -84,6 +84,13 @@ class Route(msgspec.Struct, frozen=True):
     """Whether this machine may be connected to."""
     private: bool = False
     """Whether private networks may be connected to."""
+    plain: bool = False
+    """Whether public addresses may be connected to by plain http."""
+    networks: tuple[str, ...] = ()
+    """Private networks that may be connected to although others may not; see `RANGE_SETTINGS`."""
+    policy: str = ""
+    """The setting that decided, if others chose the address, as made by a `UrlGuard`. None of the
+    addresses of a name may be refused then: the name may be an attack."""
     tls: Tls = _SYSTEM_TRUST
     proxy: Proxy | None = None
 

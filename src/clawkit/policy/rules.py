@@ -6,6 +6,8 @@ between ask and allow. A call that no rule matches runs.
 Paths are compared by where they lead, not by spelling. A restriction must hold whatever spelling,
 link or detour the caller uses, and however the operator wrote the pattern (`./a`, `a//b`, `a/**`,
 `~/a`, through a link). An exception applies only to where the path really leads.
+
+URLs are compared by host, however that is written. A pattern with `://` is for the whole URL.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from clawkit.core.paths import plain_path, real_path
 from clawkit.core.tool import Tool, make_pattern
 from clawkit.errors import ConfigError, Issue, SchemaError, ToolInputError
 from clawkit.globs import Glob
+from clawkit.net.addresses import is_listed, parse_url
+from clawkit.net.route import NetError
 from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched, unset_variable
 
 Test = Callable[[str], bool]
@@ -95,6 +99,19 @@ def exempts(pattern: Pattern, places: PathForms | None) -> bool:
     glob = f"{pattern.text}*" if pattern.text.endswith("/") else pattern.text
     globs = (glob, *_absolute(glob, root, follow=False))
     return any(Glob(each).match(form) for each in globs for form in (places.real, *inside))
+
+
+def matches_url(pattern: Pattern, url: str, *, is_exception: bool) -> bool:
+    """Whether a rule applies to a URL. Every restriction applies to one that cannot be parsed."""
+    try:
+        target = parse_url(url)
+    except NetError:
+        return not is_exception
+    if "://" in pattern.text or (
+        pattern.is_regex and not is_exception and pattern.test(target.url)
+    ):
+        return pattern.test(target.url)
+    return pattern.test(target.host) if pattern.is_regex else is_listed(target.host, [pattern.text])
 
 
 def _shown(pattern: Pattern, places: PathForms) -> tuple[str, ...]:
@@ -297,6 +314,8 @@ def _holds(effect: str, pattern: Pattern, paths: _Paths, name: str) -> bool:
     if inside_text or any(same_name(name, each) for each in paths.tool.paths):
         about = exempts if effect == "allow" else restricts
         found = [about(pattern, paths.of(part)) for part in parts]
+    elif any(same_name(name, each) for each in paths.tool.urls):
+        found = [matches_url(pattern, part, is_exception=effect == "allow") for part in parts]
     else:
         found = [pattern.test(part) for part in parts]
     return bool(found) and (all(found) if effect == "allow" else any(found))

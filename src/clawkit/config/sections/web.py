@@ -26,11 +26,25 @@ class WebSearch(Section):
     cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache answers; 0 is off.
 
 
+class Firecrawl(Section):
+    """A service that renders pages which cannot be read otherwise."""
+
+    api_key: SecretInput | None = None  #: Key of the service; unset reads FIRECRAWL_API_KEY.
+    base_url: str = "https://api.firecrawl.dev"  #: Address of the service.
+    only_main_content: bool = True  #: Leave out navigation and footers.
+    max_age_ms: Count = 172_800_000  #: Age of a stored copy that is accepted, in milliseconds.
+    proxy: Literal["auto", "basic", "stealth"] = "auto"  #: How it reaches pages.
+    store_in_cache: bool = True  #: Whether the service may keep a copy.
+    timeout_seconds: Positive = 60  #: Seconds until a request fails.
+
+
 class WebFetch(Section):
     """The `web_fetch` tool."""
 
     enabled: bool = True  #: Offer the tool.
-    provider: str | None = None  #: Service for difficult pages, such as `firecrawl`; unset: any.
+    provider: Literal["auto", "firecrawl"] = "auto"
+    """Service that gets the URLs of pages which cannot be read; `auto` is none."""
+    firecrawl: Firecrawl = Firecrawl()
     max_chars: Annotated[int, Meta(ge=100)] = 50_000  #: Characters unless a call says otherwise.
     max_chars_cap: Annotated[int, Meta(ge=100)] = 50_000  #: Maximum characters a call may ask for.
     max_response_bytes: Annotated[int, Meta(ge=32_000, le=10_000_000)] = 2_000_000
@@ -40,7 +54,9 @@ class WebFetch(Section):
     max_redirects: Count = 3  #: Redirects that are followed.
     readability: bool = True  #: Extract the article of a page instead of all its text.
     user_agent: str | None = None  #: User-Agent header to send.
-    headers: Headers = {}  #: Extra headers; reserved names are left out.
+    headers: Headers = {}
+    """Extra headers, without reserved names; with secrets only if hostnameAllowlist is set."""
+    robots: Literal["ignore", "respect"] = "ignore"  #: Whether robots.txt is obeyed.
     use_trusted_env_proxy: bool = False  #: Go through the proxy of HTTP_PROXY and HTTPS_PROXY.
     ssrf_policy: SsrfPolicy = SsrfPolicy()  #: Which addresses may be fetched.
 

@@ -1,0 +1,153 @@
+"""Requests to addresses that others choose, models and pages: a policy, and redirects."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import urljoin
+
+import msgspec
+
+from clawkit.net.addresses import (
+    RANGE_SETTINGS,
+    ParsedUrl,
+    env_proxy,
+    is_listed,
+    kind_of_name,
+    parse_url,
+)
+from clawkit.net.client import Client, Response
+from clawkit.net.route import NetError, Route
+
+if TYPE_CHECKING:
+    from clawkit.config.sections.shared import SsrfPolicy
+
+HARMLESS = frozenset({"accept", "accept-encoding", "accept-language", "user-agent"})
+"""Headers that follow a redirect to another origin."""
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_LOCAL_NAMES = ("*.localhost", "*.local", "*.internal", "localhost", "localhost.localdomain")
+# Services that speak other protocols, which a request could be mistaken for; browsers refuse them.
+_OTHERS = """
+1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115
+117 119 123 135 137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563
+587 601 636 989 990 993 995 1719 1720 1723 2049 3659 4045 4190 5060 5061 6000 6566 6665 6666 6667
+6668 6669 6679 6697 10080
+"""
+BAD_PORTS = frozenset(map(int, _OTHERS.split()))
+
+
+class UrlGuard(msgspec.Struct, frozen=True):
+    """Decides where a request may go if others chose its URL."""
+
+    policy: SsrfPolicy
+    setting: str
+    """The policy's path in the configuration, for messages."""
+    plain: bool = False
+    """Whether public hosts may be reached by plain http."""
+    env: Mapping[str, str] | None = None
+    """The variables that name a proxy; None for direct connections. A proxy resolves names itself,
+    so that only addresses in URLs are checked."""
+
+    def route(self, url: str) -> Route:
+        """How a URL may be reached. Raises `NetError` if it is refused whatever its address is."""
+        target, policy, setting = parse_url(url), self.policy, self.setting
+        host = target.host
+        if target.port in BAD_PORTS:
+            raise _refused(target, "this port belongs to another protocol")
+        if is_listed(host, policy.blocked_hostnames):
+            raise _refused(target, f"{setting}.blockedHostnames lists it")
+        if policy.hostname_allowlist and not is_listed(host, policy.hostname_allowlist):
+            raise _refused(target, f"{setting}.hostnameAllowlist does not list it")
+        is_named = is_listed(host, policy.allowed_hostnames)
+        is_open = policy.dangerously_allow_private_network or is_named
+        is_local = kind_of_name(host) != "metadata" and is_listed(host, _LOCAL_NAMES)
+        if is_local and not is_open:
+            why = f"a local name, which only {setting}.allowedHostnames can allow"
+            raise _refused(target, why)
+        networks = {
+            "allowRfc2544BenchmarkRange": policy.allow_rfc2544_benchmark_range,
+            "allowIpv6UniqueLocalRange": policy.allow_ipv6_unique_local_range,
+        }
+        return Route(
+            loopback=is_open,
+            private=is_open,
+            plain=self.plain,
+            networks=tuple(text for text, name in RANGE_SETTINGS.items() if networks[name]),
+            policy=setting,
+            proxy=None if self.env is None else env_proxy(url, self.env),
+        )
+
+
+class Arrival(NamedTuple):
+    """The answer at the end of the redirects."""
+
+    response: Response
+    url: str
+    """Where it came from."""
+    was_downgraded: bool
+    """Whether a redirect led from https to plain http."""
+
+
+@asynccontextmanager
+async def get_following(
+    client: Client,
+    guard: UrlGuard,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    max_redirects: int,
+    timeout_s: float,
+    idle_s: float,
+    permits: Callable[[str], bool] = lambda _url: True,
+) -> AsyncIterator[Arrival]:
+    """GET a URL and follow redirects, each checked like the first, and by `permits`. Entering and
+    reading raise `NetError`; `timeout_s` is for all of it. Only harmless headers get to another
+    origin."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout_s
+    target = parse_url(url)
+    seen = {target.url}
+    was_downgraded = False
+    while True:
+        async with client.stream(
+            "GET",
+            target.url,
+            headers=headers,
+            route=guard.route(target.url),
+            timeout_s=max(0.001, until - loop.time()),
+            idle_s=idle_s,
+        ) as response:
+            location = response.headers.get("location", "")
+            if response.status not in _REDIRECTS or not location:
+                yield Arrival(response, target.url, was_downgraded)
+                return
+        there = _resolve(target, location)
+        if there.url in seen:
+            raise NetError("protocol", f"{target.place} redirects in a loop; it may need cookies")
+        if len(seen) > max_redirects:
+            raise NetError("protocol", f"more than {max_redirects} redirects, last {target.place}")
+        if not permits(there.url):
+            why = f"it redirects to {there.place}, which tools.rules do not permit"
+            raise _refused(target, why)
+        seen.add(there.url)
+        if there.origin != target.origin:
+            headers = {name: text for name, text in headers.items() if name.lower() in HARMLESS}
+        was_downgraded = was_downgraded or (target.scheme, there.scheme) == ("https", "http")
+        target = there
+
+
+def _resolve(target: ParsedUrl, location: str) -> ParsedUrl:
+    """The target of a redirect. Servers also send UTF-8 and spaces, which URLs do not have."""
+    with suppress(UnicodeDecodeError):
+        location = location.encode("latin-1").decode("utf-8")
+    try:
+        return parse_url(urljoin(target.url, location.strip().replace(" ", "%20")))
+    except (NetError, ValueError) as error:
+        why = str(error) if isinstance(error, NetError) else "its address is invalid"
+        raise NetError("refused", f"{target.place} redirects elsewhere: {why}") from None
+
+
+def _refused(target: ParsedUrl, why: str) -> NetError:
+    return NetError("refused", f"clawkit does not connect to {target.place}: {why}")

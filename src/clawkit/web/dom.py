@@ -1,0 +1,222 @@
+"""A page as a small tree of what a reader can see.
+
+The tree has no scripts, no form fields and nothing hidden. It is shallow enough for recursion,
+whatever the page does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Literal, NamedTuple
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+MAX_DEPTH = 150
+"""Deeper elements become siblings."""
+
+
+def names(text: str) -> frozenset[str]:
+    """A set of names, written as one text."""
+    return frozenset(text.split())
+
+
+BLOCKS = names(
+    "address article aside blockquote body caption center dd details dir div dl dt fieldset "
+    "figcaption figure footer form h1 h2 h3 h4 h5 h6 header hgroup hr legend li listing main menu "
+    "nav noscript ol p plaintext pre search section summary table tbody td tfoot th thead tr ul xmp"
+)
+_DROPPED = names(
+    "script style template head title meta link base input select textarea option datalist "
+    "button iframe frame frameset object embed applet svg canvas audio video map area progress "
+    "meter dialog noframes noembed rp param source track"
+)
+_KEEP_SPACE = frozenset(("pre", "xmp", "listing", "plaintext"))
+_UNSEEN = (
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e0fff]|[\ufe00-\ufe0f]{2,}"
+    # Joiners shape letters of some scripts, and emoji; in ASCII they only hide words.
+    "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
+)
+_NO_SIZE = r"0+(?:\.0*)?(?:px|r?em|pt|%|v[wh])?"
+_FAR = r"-\d{3,}(?:\.\d*)?(?:px|r?em|pt|%|v[wh])?"
+_SWITCH = re.compile(
+    r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
+    r"|opacity:(?:0+(?:\.0*)?|\.0+)%?)(?=[;!]|$)"
+)
+_TRICK = re.compile(
+    rf"(?:^|;)(?:font-size:{_NO_SIZE}|(?:max-)?(?:width|height):{_NO_SIZE}(?=[;!]|$)"
+    rf".*overflow:(?:hidden|clip)|overflow:(?:hidden|clip).*(?:max-)?(?:width|height):{_NO_SIZE}"
+    rf"|(?:left|right|top|bottom|text-indent|margin(?:-left|-top)?):{_FAR}"
+    rf"|clip:rect\((?:[01](?:px)?,?){{4}}\)|clip-path:inset\((?:50|100)%\)|color:transparent"
+    r"|transform:scale\(0\))(?=[;!]|$)"
+)
+_HIDDEN_CLASSES = names(
+    "visually-hidden visuallyhidden sr-only screen-reader-text screen-reader-only "
+    "screenreader-only a11y-hidden element-invisible"
+)
+
+
+class Element:
+    """An element, with the sizes of its text."""
+
+    __slots__ = ("attrs", "children", "has_blocks", "is_off", "links", "parent", "size", "tag")
+
+    def __init__(self, tag: str, attrs: dict[str, str], parent: Element | None) -> None:
+        self.tag = tag
+        self.attrs = attrs
+        self.parent = parent
+        self.children: list[Element | str] = []
+        self.size = 0
+        """Characters of text in it."""
+        self.links = 0
+        """Characters of that which are in links."""
+        self.has_blocks: bool | None = None
+        """Kept by the writer."""
+        self.is_off = tag == "noscript"
+        """Whether it is shown only if a script runs, or only if none does."""
+
+    @property
+    def label(self) -> str:
+        """Its class and id, which often say what it is for."""
+        return f"{self.attrs.get('class', '')} {self.attrs.get('id', '')}".strip().lower()
+
+    def walk(self) -> list[Element]:
+        """It and all elements in it, parents before their children."""
+        found = [self]
+        for element in found:
+            found += [each for each in element.children if each.__class__ is Element]
+        return found
+
+    def above(self) -> Iterator[Element]:
+        """The elements that it is in, the nearest first."""
+        element = self.parent
+        while element is not None:
+            yield element
+            element = element.parent
+
+    def drop(self, is_dropped: Callable[[Element], bool], min_size: int = 0) -> None:
+        """Remove elements below it, unless less text than `min_size` would be left."""
+        kept, dropped = [self], set[Element]()
+        for element in kept:
+            for child in element.children:
+                if isinstance(child, Element):
+                    if is_dropped(child):
+                        dropped.add(child)
+                    else:
+                        kept.append(child)
+        if self.size - sum(each.size for each in dropped) < min_size:
+            return
+        for parent in {each.parent for each in dropped if each.parent}:
+            parent.children = [each for each in parent.children if each not in dropped]
+        for element in dropped:
+            for above in element.above():
+                above.size -= element.size
+                above.links -= element.links
+
+    def measure(self) -> None:
+        for element in reversed(self.walk()):
+            size = links = 0
+            for child in element.children:
+                if isinstance(child, str):
+                    size += len(child)
+                else:
+                    size += child.size
+                    links += child.links
+            element.size = size
+            element.links = size if element.tag == "a" else links
+
+
+class Visible(NamedTuple):
+    root: Element
+    is_revealed: bool
+    """Whether the page hides almost all of its text until a script runs, and that is part of it."""
+
+
+def visible_tree(parser: LexborHTMLParser) -> Visible:
+    """The visible part of a page.
+
+    What scripts switch on or off is a part of it only if there is almost nothing else.
+    """
+    root = Element("body", {}, None)
+    if parser.body is None:
+        return Visible(root, False)
+    _fill(root, parser.body)
+    root.measure()
+    outer = [
+        each
+        for each in root.walk()
+        if each.is_off and not any(above.is_off for above in each.above())
+    ]
+    unscripted = [each for each in outer if each.tag == "noscript"]
+    if sum(each.size for each in unscripted) * 2 > root.size:
+        shown = unscripted
+    elif sum(each.size for each in outer) * 9 > root.size * 8:
+        shown = [each for each in outer if each.size * 2 > root.size]
+    else:
+        shown = []
+    kept = set(shown)
+    root.drop(lambda each: each.is_off and each not in kept)
+    return Visible(root, any(each.tag != "noscript" for each in shown))
+
+
+def _fill(root: Element, body: LexborNode) -> None:
+    """Copy what can be seen. Without recursion: here the depth is the page's."""
+    # The next node to copy on each level, the element that it goes to, its depth, and whether
+    # white space counts there.
+    stack: list[tuple[LexborNode | None, Element, int, bool]] = [(body.first_child, root, 1, False)]
+    while stack:
+        node, parent, depth, keeps_space = stack.pop()
+        while node is not None:
+            tag = node.tag
+            if tag == "-text":
+                if text := clean_text(node.text_content or "", keeps_space=keeps_space):
+                    parent.children.append(text)
+            elif tag is not None and tag[0] not in "-!" and tag not in _DROPPED:
+                attrs = {key: value or "" for key, value in node.attributes.items()}
+                hiding = find_hiding(attrs) if attrs else None
+                if hiding != "trick":
+                    element = Element(tag, attrs, parent)
+                    element.is_off = element.is_off or hiding == "switch"
+                    parent.children.append(element)
+                    if (child := node.first_child) is not None:
+                        stack.append((node.next, parent, depth, keeps_space))
+                        node, depth = child, depth + 1
+                        parent = element if depth <= MAX_DEPTH else parent
+                        keeps_space = keeps_space or tag in _KEEP_SPACE
+                        continue
+            node = node.next
+
+
+def clean_text(text: str, *, keeps_space: bool = False) -> str:
+    """The text without characters that cannot be seen; white space collapsed as in a browser."""
+    if not text.isascii() or not text.isprintable():
+        text = _unseen().sub("", text)
+    if keeps_space:
+        return text.replace("\r\n", "\n").expandtabs(4)
+    words = " ".join(text.split())
+    if not words:
+        return " " if text else ""
+    return f"{' ' * text[0].isspace()}{words}{' ' * text[-1].isspace()}"
+
+
+@cache
+def _unseen() -> re.Pattern[str]:
+    return re.compile(_UNSEEN)
+
+
+def find_hiding(attrs: dict[str, str]) -> Literal["switch", "trick"] | None:
+    """How an element with these attributes is hidden from people: by what scripts switch on and
+    off, by a trick that is for good, or not at all."""
+    if attrs.get("aria-hidden", "").lower() == "true":
+        return "trick"
+    if not _HIDDEN_CLASSES.isdisjoint(attrs.get("class", "").split()):
+        return "trick"
+    if style := attrs.get("style"):
+        plain = re.sub(r"/\*.*?\*/|[\s\\]+", "", style[:2_000].lower())
+        if _TRICK.search(plain):
+            return "trick"
+        if _SWITCH.search(plain):
+            return "switch"
+    return "switch" if "hidden" in attrs else None

@@ -1,0 +1,375 @@
+"""Fetches pages that a model chose, and makes text of them."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
+from typing import Literal, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from clawkit.config.section import SecretInput
+from clawkit.config.sections.web import WebFetch
+from clawkit.core.tasks import in_thread
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.external import NOTICE, wrap_external
+from clawkit.net.addresses import ParsedUrl, parse_url
+from clawkit.net.client import Client, Response
+from clawkit.net.route import NetError, bad_name
+from clawkit.net.url_guard import Arrival, UrlGuard, get_following
+from clawkit.redact import is_secret_name
+from clawkit.store import private_dir, write_atomic
+from clawkit.text import human_size, one_line
+from clawkit.web.cache import Cache
+from clawkit.web.charset import decode
+from clawkit.web.protocols import MAX_TEXT, ExtractMode, FetchedPage
+
+SETTING = "tools.web.fetch"
+_IDLE_S = 15.0
+_EXTRACT_S = 10.0
+_MAX_ERROR_BYTES, _MAX_ERROR_CHARS = 64_000, 4_000
+_MAX_ROBOTS_BYTES, _ROBOTS_TTL_S = 500_000, 3_600.0
+_CACHED = msgspec.msgpack.Decoder(FetchedPage)
+_RESERVED = frozenset({"accept", "accept-encoding", "user-agent"})
+"""Headers that other settings decide, or that answers depend on."""
+_KEEP_S = 24 * 3_600.0
+"""How long the files with long pages are kept."""
+_USER_AGENT = (
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
+    "Chrome/141.0.0.0 Safari/537.36"
+)
+_ROBOT = "clawkit"
+Permits = Callable[[str], bool]
+BodyKind = Literal["html", "markdown", "json", "text", "pdf", "image", "binary"]
+
+
+class Fetcher:
+    """The pages of one run. Every limit holds while data arrives; no cookies are kept."""
+
+    def __init__(
+        self,
+        settings: WebFetch,
+        cache: Cache,
+        *,
+        folder: Path,
+        env: Mapping[str, str],
+        reveal: Callable[[SecretInput], str],
+    ) -> None:
+        """`folder` is for long pages of the session, beside those of others. `env` names the proxy
+        and the key of the provider; `reveal` resolves a secret."""
+        self._settings = settings
+        self._cache = cache
+        self._folder = folder
+        self._env = env
+        self._reveal = reveal
+        self._client = Client(max_idle=4)
+        proxies = env if settings.use_trusted_env_proxy else None
+        self._guard = UrlGuard(
+            settings.ssrf_policy, f"{SETTING}.ssrfPolicy", plain=True, env=proxies
+        )
+        self._headers = self._own_headers()
+
+    async def fetch(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:
+        try:
+            target = parse_url(url)
+        except NetError as error:
+            raise ToolInputError(str(error)) from None
+        try:
+            # Also for a page in the cache.
+            self._guard.route(target.url)
+        except NetError as error:
+            raise _failure(error) from None
+        settings = msgspec.json.encode(self._settings).decode()
+        key = "\0".join(("fetch", mode, target.url, settings))
+        if (kept := self._cache.get(key)) is not None:
+            page = replace(_CACHED.decode(kept), is_cached=True)
+            if page.final_url == target.url or permits(page.final_url):
+                return page
+        page = await self._get(target, mode, permits)
+        self._cache.put(key, msgspec.msgpack.encode(page), self._settings.cache_ttl_minutes * 60)
+        return page
+
+    async def save(self, text: str, url: str) -> str:
+        name = hashlib.sha256(f"{url}\0{text}".encode("utf-8", "replace")).hexdigest()[:16]
+        path = self._folder / f"{name}.md"
+
+        def work() -> str:
+            _remove_old(self._folder.parent)
+            private_dir(self._folder)
+            marked = f"{NOTICE}\n{wrap_external(text, url)}\n"
+            write_atomic(path, marked.encode("utf-8", "replace"))
+            return str(path)
+
+        with suppress(OSError):
+            return cast("str", await in_thread(work))
+        return ""
+
+    async def close(self) -> None:
+        await self._client.close()
+        self._cache.close()
+
+    def _own_headers(self) -> dict[str, str]:
+        settings = self._settings
+        headers = {
+            "Accept": "text/markdown, text/html;q=0.9, */*;q=0.1",
+            "Accept-Language": "en-US,en;q=0.9",
+            "Accept-Encoding": "gzip, deflate",
+            "User-Agent": settings.user_agent or _USER_AGENT,
+        }
+        for name, value in settings.headers.items():
+            is_ours = name.lower() in _RESERVED or bool(bad_name(name))
+            # The model chooses who gets it.
+            is_open = not settings.ssrf_policy.hostname_allowlist
+            if is_ours or (is_open and is_secret_name(name)):
+                continue
+            headers = {each: headers[each] for each in headers if each.lower() != name.lower()}
+            headers[name] = self._reveal(value)
+        return headers
+
+    async def _get(self, target: ParsedUrl, mode: ExtractMode, permits: Permits) -> FetchedPage:
+        try:
+            if self._settings.robots == "respect":
+                await self._ask_robots(target, permits)
+            timeout_s = self._settings.timeout_seconds
+            async with self._follow(target.url, permits, timeout_s) as arrival:
+                response = arrival.response
+                limit = self._settings.max_response_bytes
+                is_ok = 200 <= response.status < 300
+                body = await response.read(limit + 1 if is_ok else _MAX_ERROR_BYTES)
+        except NetError as error:
+            raise _failure(error) from None
+        if not is_ok:
+            try:
+                return await self._scrape(arrival.url, mode)
+            except ToolError as error:
+                why = await _describe(response, body, arrival.url, str(error))
+                raise ToolError(f"Web fetch failed ({response.status}): {why}") from None
+        return await self._read(arrival, body[:limit], mode, is_cut=len(body) > limit)
+
+    def _follow(
+        self, url: str, permits: Permits, timeout_s: float
+    ) -> AbstractAsyncContextManager[Arrival]:
+        return get_following(
+            self._client,
+            self._guard,
+            url,
+            headers=self._headers,
+            max_redirects=self._settings.max_redirects,
+            timeout_s=timeout_s,
+            idle_s=min(_IDLE_S, timeout_s),
+            permits=permits,
+        )
+
+    async def _read(
+        self, arrival: Arrival, body: bytes, mode: ExtractMode, *, is_cut: bool
+    ) -> FetchedPage:
+        headers = arrival.response.headers
+        given = headers.get("content-type", "")
+        type_ = given.partition(";")[0].strip().lower()
+        kind = kind_of_body(type_, body)
+        size, warnings = len(body), list[str]()
+        if arrival.was_downgraded:
+            warnings.append("a redirect led from https to plain http, which can be intercepted")
+        if is_cut:
+            announced = headers.get("content-length", "")
+            size = max(size, int(announced)) if announced.isdigit() else size
+            warnings.append(
+                f"only the first {human_size(len(body))} were read ({SETTING}.maxResponseBytes)"
+            )
+        page = FetchedPage(
+            final_url=arrival.url,
+            status=arrival.response.status,
+            content_type=one_line(type_, 100),
+            extractor="raw",
+            fetched_at=time.time(),
+            size=size,
+            warnings=tuple(warnings),
+            signal=one_line(headers.get("content-signal", ""), 200),
+        )
+        if kind in ("pdf", "image", "binary"):
+            if is_cut and kind != "binary":
+                why = f"it is larger than {human_size(len(body))} ({SETTING}.maxResponseBytes)"
+                raise ToolError(f"the {kind} at {arrival.url} cannot be shown: {why}")
+            return replace(page, extractor=kind, data=b"" if kind == "binary" else body)
+        text = decode(body, given, is_cut=is_cut)
+        del body
+        if kind == "html":
+            return await self._extract(page, text, mode)
+        return _as_text(page, text, kind, mode)
+
+    async def _extract(self, page: FetchedPage, html: str, mode: ExtractMode) -> FetchedPage:
+        from clawkit.web.html_worker import extract  # it loads the parser
+
+        found = await extract(
+            html,
+            base_url=page.final_url,
+            mode=mode,
+            main_only=self._settings.readability,
+            timeout_s=_EXTRACT_S,
+        )
+        if found.note:
+            try:
+                return await self._scrape(page.final_url, mode)
+            except ToolError as error:
+                if not found.text.strip():
+                    why = "; ".join(filter(None, (found.note, str(error))))
+                    raise ToolError(f"nothing to read at {page.final_url}: {why}") from None
+        notes = (found.note,) if found.note else ()
+        extractor = "readability" if self._settings.readability else "raw-html"
+        page = replace(page, extractor=extractor, warnings=(*page.warnings, *notes))
+        return _with_text(page, found.text, found.title)
+
+    async def _scrape(self, url: str, mode: ExtractMode) -> FetchedPage:
+        """The page as the provider sees it. Raises `ToolError`, without words if none is chosen."""
+        if self._settings.provider != "firecrawl":
+            raise ToolError("")
+        from clawkit.web.firecrawl import scrape
+
+        given = self._settings.firecrawl
+        key = self._reveal(given.api_key) if given.api_key else self._env.get("FIRECRAWL_API_KEY")
+        if not key:
+            raise ToolError(f"set {SETTING}.firecrawl.apiKey or FIRECRAWL_API_KEY for Firecrawl")
+        found = await scrape(self._client, url, key, given)
+        page = FetchedPage(
+            final_url=found.url,
+            status=found.status,
+            content_type="text/markdown",
+            extractor="firecrawl",
+            fetched_at=time.time(),
+            size=len(found.markdown),
+        )
+        return _with_text(page, _in_mode(found.markdown, mode), found.title)
+
+    async def _ask_robots(self, target: ParsedUrl, permits: Permits) -> None:
+        """Raises `ToolAuthorizationError` if the site does not want the page to be fetched."""
+        from urllib.robotparser import RobotFileParser
+
+        place = parse_url(f"{target.scheme}://{target.authority}/robots.txt").url
+        rules = self._cache.get(f"robots\0{place}")
+        if rules is None:
+            timeout_s = min(10.0, self._settings.timeout_seconds)
+            async with self._follow(place, permits, timeout_s) as arrival:
+                status = arrival.response.status
+                rules = await arrival.response.read(_MAX_ROBOTS_BYTES)
+            if status >= 500:
+                raise ToolError(
+                    f"{place} answered {status}, so nothing is fetched ({SETTING}.robots)"
+                )
+            rules = rules if status == 200 else b""
+            self._cache.put(f"robots\0{place}", rules, _ROBOTS_TTL_S)
+        robots = RobotFileParser()
+        robots.parse(rules.decode("utf-8", "replace").splitlines())
+        if not robots.can_fetch(_ROBOT, target.url):
+            why = f"{place} disallows it ({SETTING}.robots)"
+            raise ToolAuthorizationError(f"{target.url} is not fetched: {why}", reason="host")
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove the long pages of all sessions that were saved some time ago."""
+    before = time.time() - _KEEP_S
+    for path in folder.glob("*/*.md"):
+        with suppress(OSError):
+            if path.lstat().st_mtime < before:
+                path.unlink()
+
+
+def _failure(error: NetError) -> ToolError:
+    if error.kind == "refused":
+        return ToolAuthorizationError(str(error), reason="host")
+    return ToolError(f"Web fetch failed: {error}")
+
+
+async def _describe(response: Response, body: bytes, url: str, more: str) -> str:
+    """What a server says about a failure, marked as its words."""
+    type_ = response.headers.get("content-type", "")
+    kind = kind_of_body(type_.partition(";")[0].strip().lower(), body)
+    said = ""
+    if kind == "html":
+        from clawkit.web.html_worker import extract
+
+        html = decode(body, type_)
+        page = await extract(html, base_url=url, mode="text", main_only=False, timeout_s=_EXTRACT_S)
+        said = "\n".join(filter(None, (page.title, page.text)))
+    elif kind in ("text", "json", "markdown"):
+        said = clean(decode(body, type_))
+    shown = wrap_external(said.strip(), url, _MAX_ERROR_CHARS) if said.strip() else "no message"
+    return f"{more}; {shown}" if more else shown
+
+
+def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) -> FetchedPage:
+    if kind == "markdown":
+        page, text = replace(page, extractor="cf-markdown"), _in_mode(text, mode)
+    elif kind == "json":
+        with suppress(msgspec.MsgspecError, RecursionError):  # else shown as it is
+            text = msgspec.json.format(text, indent=2)
+            page = replace(page, extractor="json")
+    return _with_text(page, clean(text))
+
+
+def _with_text(page: FetchedPage, text: str, title: str = "") -> FetchedPage:
+    if len(text) > MAX_TEXT:
+        page = replace(
+            page, warnings=(*page.warnings, f"only the first {MAX_TEXT:,} characters are kept")
+        )
+    return replace(page, text=text[:MAX_TEXT], title=one_line(title, 256))
+
+
+def clean(text: str) -> str:
+    """The text without characters that people do not see."""
+    from clawkit.web.dom import clean_text
+
+    return clean_text(text, keeps_space=True)
+
+
+def _in_mode(markdown: str, mode: ExtractMode) -> str:
+    """Markdown, for the mode `text` without its marks."""
+    if mode == "markdown":
+        return markdown
+    text = re.sub(r"!?\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)", r"\1", markdown)
+    text = re.sub(r"(?m)^[ \t]{0,3}(?:#{1,6}[ \t]+|>[ \t]?|```.*$)", "", text)
+    return re.sub(r"(\*\*|__|`)(?=\S)([^\n]{1,500}?)(?<=\S)\1", r"\2", text)
+
+
+_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
+_TEXT_TYPES = (
+    r"text/.+|application/(?:.+\+)?(?:xml|json|javascript|x-javascript|ecmascript|yaml|x-yaml|toml|"
+    r"x-sh|sql|graphql|x-ndjson|jsonl|ld\+json|x-www-form-urlencoded)|.+/.+\+(?:xml|json)"
+)
+
+
+def kind_of_body(type_: str, body: bytes) -> BodyKind:
+    """How a body is shown, by its type as the server says, and by how it begins."""
+    if body.startswith(b"%PDF-") or type_ == "application/pdf":
+        return "pdf"
+    is_webp = body[:4] == b"RIFF" and body[8:12] == b"WEBP"
+    if is_webp or body.startswith(_IMAGES):
+        return "image"
+    if type_.startswith("image/") and type_ != "image/svg+xml":
+        return "image"
+    head = body[:8_192]
+    if b"\0" in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "binary"
+    if type_ in ("text/html", "application/xhtml+xml"):
+        return "html"
+    if type_ in ("text/markdown", "text/x-markdown"):
+        return "markdown"
+    if type_ == "application/json" or type_.endswith("+json"):
+        return "json"
+    if re.fullmatch(_TEXT_TYPES, type_):
+        return "text"
+    if re.match(
+        rb"(?is)\s{0,99}(?:<!--.{0,2000}?-->\s{0,99})?<(?:!doctype html|html|head)\b", head
+    ):
+        return "html"
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if error.start < len(head) - 4:
+            return "binary"
+    return "text"
