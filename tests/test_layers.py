@@ -72,6 +72,8 @@ SIDEWAYS = {
         *(("sandbox", other) for other in ("fs", "process")),
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
         ("mcp", "process"),
+        # Large pages are read by a confined program.
+        ("web", "process"),
         ("canvas", "nodes"),
         # Opening files below a root; variables that control programs.
         *(("skills", other) for other in ("fs", "process")),
@@ -95,6 +97,7 @@ BY_NAME |= {
     "clawkit.fs.search.python_search",
     "clawkit.media.decoder",
     "clawkit.process.spawn_server",
+    "clawkit.web.html_child",
 }
 BY_NAME |= {"clawkit.code.child", "clawkit.code.python_child"}
 BY_NAME |= {"clawkit.sandbox.remote_helper"}

@@ -14,7 +14,7 @@ from clawkit.web.dom import BLOCKS, Element
 
 MAX_URL = 1_000
 MAX_ALT = 120
-MAX_COLSPAN = 20
+MAX_COLSPAN = 6
 MAX_LINK_CHARS = 500_000
 """Of the addresses in a page; a short relative link may become a long one."""
 MAX_INDENTS = 8
