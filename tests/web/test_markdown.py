@@ -21,6 +21,8 @@ CASES = {
     "<img src=/i.png alt='A cat'>": ("![A cat](https://example.org/i.png)", ""),
     "<p>x<img src=/i.png><img src='data:image/png;base64,AA' alt=dot></p>": ("x", "x"),
     "<ul><li>a<li>b<ul><li>c</ul></ul>": ("- a\n- b\n  - c", "a\nb\nc"),
+    "<ul><li><p>a<p>b<p>c</ul>": ("- a\n\n  b\n\n  c", "a\n\nb\n\nc"),
+    "<h3>Top<a href='#top'>¶</a></h3>": ("### Top", "Top"),
     "<ol start=3><li>a<li>b</ol>": ("3. a\n4. b", "3. a\n4. b"),
     "<blockquote><p>a<p>b</blockquote>": ("> a\n>\n> b", "a\n\nb"),
     "<dl><dt>Term<dd>Meaning</dl>": ("Term\n\n: Meaning", "Term\n\nMeaning"),
