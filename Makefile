@@ -57,6 +57,8 @@ format: $(TESTS)  ## format and fix what can be fixed
 	$(BIN)/ruff check --fix .
 
 bench: $(TESTS)  ## measure: start-up, call path, policy, assembly, file tools, races, commands, verdicts, proof
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/bench.txt
+	@npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(VENV)/bench-npm $$(cat requirements/bench-npm.txt)
 	$(BIN)/python -m bench
 	CLAWKIT_TEST_FULL=1 $(BIN)/python -m pytest -m long -n auto --dist loadgroup
 

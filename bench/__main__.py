@@ -21,6 +21,7 @@ from bench import (
     agent,
     commands,
     cron,
+    extraction,
     files,
     gateway,
     gateway_server,
@@ -229,6 +230,7 @@ def main() -> int:
         "gateway": lambda: chain(gateway.measure(), gateway_server.measure()),
         "gateway-soak": gateway_soak.measure,
         "mcp": mcp.measure,
+        "extraction": extraction.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

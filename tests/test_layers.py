@@ -73,6 +73,8 @@ SIDEWAYS = {
         *(("sandbox", other) for other in ("fs", "process")),
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
         ("mcp", "process"),
+        # Large pages are read by a confined program.
+        ("web", "process"),
         ("canvas", "nodes"),
         # Opening files below a root; variables that control programs.
         *(("skills", other) for other in ("fs", "process")),
@@ -96,6 +98,7 @@ BY_NAME |= {
     "clawkit.fs.search.python_search",
     "clawkit.media.decoder",
     "clawkit.process.spawn_server",
+    "clawkit.web.html_child",
 }
 BY_NAME |= {row.module for row in SEARCH_PROVIDERS.values()}
 BY_NAME |= {"clawkit.code.child", "clawkit.code.python_child"}

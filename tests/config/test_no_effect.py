@@ -19,7 +19,7 @@ def test_there_is_one_warning_for_each_section() -> None:
     text = """{
         browser: { enabled: true },
         cron: { enabled: true, triggers: { enabled: true }, failureAlert: { channel: "x" } },
-        tools: { media: { enabled: true }, exec: { reviewer: { model: "a/b" } } },
+        tools: { media: { concurrency: 1 }, exec: { reviewer: { model: "a/b" } } },
     }"""
     assert warned(text) == [
         ("browser", WHOLE),

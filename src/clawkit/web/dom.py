@@ -128,20 +128,20 @@ class Element:
             element.links = size if element.tag == "a" else links
 
 
-class Visible(NamedTuple):
+class VisibleTree(NamedTuple):
     root: Element
     is_revealed: bool
     """Whether the page hides almost all of its text until a script runs, and that is part of it."""
 
 
-def visible_tree(parser: LexborHTMLParser) -> Visible:
+def visible_tree(parser: LexborHTMLParser) -> VisibleTree:
     """The visible part of a page.
 
     What scripts switch on or off is a part of it only if there is almost nothing else.
     """
     root = Element("body", {}, None)
     if parser.body is None:
-        return Visible(root, False)
+        return VisibleTree(root, False)
     _fill(root, parser.body)
     root.measure()
     outer = [
@@ -158,7 +158,7 @@ def visible_tree(parser: LexborHTMLParser) -> Visible:
         shown = []
     kept = set(shown)
     root.drop(lambda each: each.is_off and each not in kept)
-    return Visible(root, any(each.tag != "noscript" for each in shown))
+    return VisibleTree(root, any(each.tag != "noscript" for each in shown))
 
 
 def _fill(root: Element, body: LexborNode) -> None:

@@ -40,11 +40,13 @@ async def extract(
     than `timeout_s`, or too much memory."""
     if len(html) <= MAX_IN_PROCESS:
         return extract_page(html, base_url=base_url, mode=mode, main_only=main_only)
+    # Lone surrogates, which a page can contain, are not valid UTF-8.
+    html = html.encode("utf-8", "replace").decode()
     request = {"html": html, "base_url": base_url, "mode": mode, "main_only": main_only}
     worker = _Worker()
     try:
         async with asyncio.timeout(timeout_s):
-            answer: bytes = await in_thread(worker.run, _encode(request))
+            answer: bytes = await in_thread(worker.run, msgspec.json.encode(request))
     except TimeoutError:
         raise ToolError(f"reading the page took longer than {timeout_s:g} s") from None
     finally:
@@ -53,12 +55,6 @@ async def extract(
         return _PAGES.decode(answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ToolError("the page worker sent an invalid answer") from error
-
-
-def _encode(request: dict[str, str | bool]) -> bytes:
-    # Lone surrogates, which a page can contain, are not valid UTF-8.
-    html = cast("str", request["html"]).encode("utf-8", "replace").decode()
-    return msgspec.json.encode({**request, "html": html})
 
 
 class _Worker:

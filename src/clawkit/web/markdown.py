@@ -14,7 +14,7 @@ from clawkit.web.dom import BLOCKS, Element
 
 MAX_URL = 1_000
 MAX_ALT = 120
-MAX_COLSPAN = 20
+MAX_COLSPAN = 6
 MAX_LINK_CHARS = 500_000
 """Of the addresses in a page; a short relative link may become a long one."""
 MAX_INDENTS = 8
@@ -24,6 +24,8 @@ _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _PREFORMATTED = ("pre", "listing", "xmp", "plaintext")
 _CODE = ("code", "kbd", "samp", "tt")
 _CELLS = ("td", "th")
+# Of links beside headings that lead to them.
+_ANCHORS = ("¶", "#", "§", "🔗")
 _BREAK = "\x00"
 # At the start of a line: headings, quotes, list items, fences, rules and underlined headings.
 _LINE_START = re.compile(
@@ -117,7 +119,9 @@ class _Markdown:
             return self._code(" ".join(_text_of(element).split()))
         text = self._inline(element.children)
         if tag == "a" and text.strip(" \x00"):
-            return self._link(text, element.attrs.get("href", ""))
+            href = element.attrs.get("href", "")
+            is_anchor = text.strip() in _ANCHORS and href.startswith("#")
+            return "" if is_anchor else self._link(text, href)
         return text
 
     def _link(self, text: str, href: str) -> str:
@@ -212,7 +216,7 @@ class _Markdown:
         return ["---"]
 
     def _item(self, mark: str, inner: str) -> str:
-        return f"{mark} " + inner.replace("\n", "\n" + " " * (len(mark) + 1))
+        return f"{mark} " + re.sub(r"\n(?=[^\n])", "\n" + " " * (len(mark) + 1), inner)
 
     def _grid(self, rows: list[list[str]]) -> str:
         width = max(map(len, rows))
