@@ -73,6 +73,8 @@ SIDEWAYS = {
         *((one, "process") for one in ("fs", "lsp", "media", "approvals", "nodes", "code")),
         ("mcp", "process"),
         ("canvas", "nodes"),
+        # Opening notes below their roots.
+        ("memory", "fs"),
         # Opening files below a root; variables that control programs.
         *(("skills", other) for other in ("fs", "process")),
         *((one, "models") for one in ("memory", "media")),

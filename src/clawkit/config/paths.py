@@ -60,6 +60,8 @@ sessions_file = _in_home("sessions.sqlite")
 """The database of sessions, unless `session.store` names another."""
 audit_file = _in_home("logs", "exec-approvals.jsonl")
 """The log of every decision about a command."""
+memory_dir = _in_home("memory")
+"""The indexes of memory, one for each agent and workspace."""
 skills_dir = _in_home("skills")
 """Skills that `clawkit skills install` has installed."""
 
