@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
@@ -17,9 +16,9 @@ from clawkit.cli import options as cli
 from clawkit.config.load import load
 from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ProtectedError, ToolError, ToolInputError
+from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
 from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
-from clawkit.memory.protocols import Corpus, Excerpt, Found, IndexStatus, Memory
+from clawkit.memory.protocols import Corpus, Excerpt, Found, Hit, IndexStatus, Memory
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
 from clawkit.text import human_size, printable
@@ -110,11 +109,12 @@ def _print_status(found: IndexStatus) -> None:
         *(("notes in", abbreviate_home(root)) for root in found.roots),
         ("index", f"{abbreviate_home(found.path)}, {human_size(found.size_bytes)}"),
         ("indexed", f"{cli.counted(found.files, 'file')}, {cli.counted(found.chunks, 'passage')}"),
-        ("pending", f"{cli.counted(found.pending, 'file')}, indexed by the next search"),
+        ("pending", f"{cli.counted(found.pending, 'file')}; a search indexes them"),
         ("search", f"keywords and {by}, {found.embedded} embedded" if by else "keywords only"),
     ]
     for name, value in rows:
-        click.echo(printable(f"{name:<9} {value}", ""))
+        if name != "pending" or found.pending:
+            click.echo(printable(f"{name:<9} {value}", ""))
     for problem in found.problems[:_MAX_SHOWN]:
         click.secho(printable(f"problem   {problem}", ""), fg="yellow")
     if (more := len(found.problems) - _MAX_SHOWN) > 0:
@@ -127,7 +127,7 @@ def _print_status(found: IndexStatus) -> None:
 def index(place: Place, rebuild: bool, as_json: bool) -> None:
     """Index what has changed, including embeddings.
 
-    A search does this, too; use it after many changes. What is indexed is kept if it is interrupted.
+    A search does this, too; use it after many changes. What is indexed stays if you interrupt it.
     """
     progress = _Progress()
     try:
@@ -194,7 +194,13 @@ def search(
 
     found = place.use(work)
     if as_json:
-        cli.print_json(msgspec.to_builtins(found))
+        facts = {
+            "mode": found.mode,
+            "provider": found.provider or None,
+            "model": found.model or None,
+        }
+        results = [_hit_to_json(each) for each in found.hits]
+        cli.print_json({"results": results, **facts, "warning": found.warning or None})
         return
     for hit in found.hits:
         head = f"{hit.path}:{hit.start_line}-{hit.end_line}"
@@ -207,6 +213,11 @@ def search(
     cli.warn([found.warning] if found.warning else [])
 
 
+def _hit_to_json(hit: Hit) -> dict[str, Any]:
+    facts = {"startLine": hit.start_line, "endLine": hit.end_line, "score": hit.score}
+    return {"path": hit.path, **facts, "snippet": hit.snippet, "source": hit.source}
+
+
 @click.command()
 @click.argument("path")
 @click.option("--from", "first", type=click.IntRange(1), default=1, help="First line.")
@@ -216,17 +227,19 @@ def show(place: Place, path: str, first: int, lines: int | None, as_json: bool) 
     """Show part of the note PATH, or of sessions/ID if sessions are indexed."""
 
     async def work(_services: Services, memory: Memory) -> Excerpt:
-        return await memory.get(path, start_line=first, lines=lines)
+        found = await memory.get(path, start_line=first, lines=lines)
+        if not found.exists:
+            raise NotFoundError(f"there is no note {path!r}")
+        return found
 
     found = place.use(work)
     if as_json:
-        cli.print_json(msgspec.to_builtins(found))
-    elif found.exists:
-        cli.print_text(found.text)
-        if found.next_line is not None:
-            click.echo(f"There is more; --from {found.next_line} continues.", err=True)
-    if not found.exists:
-        raise ToolInputError(f"there is no note {path!r}")
+        facts = {"path": found.path, "from": found.start_line, "lines": found.lines}
+        cli.print_json({**facts, "text": found.text, "nextFrom": found.next_line})
+        return
+    cli.print_text(found.text)
+    if found.next_line is not None:
+        click.echo(f"There is more; --from {found.next_line} continues.", err=True)
 
 
 @click.command()
@@ -265,7 +278,7 @@ async def _forget(
 ) -> dict[str, Any]:
     note = await memory.get(path)  # raises if it is not a note
     if not note.exists:
-        raise ToolInputError(f"there is no note {path!r}")
+        raise NotFoundError(f"there is no note {path!r}")
     files = services[WorkspaceFiles]
     async with files.open(path) as file:
         data, version = await read_all(file, _MAX_BYTES), file.info.version

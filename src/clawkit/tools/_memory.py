@@ -13,6 +13,8 @@ from clawkit.errors import ToolError
 
 T = TypeVar("T")
 TIMEOUT_S = 30.0
+SESSIONS = "sessions/"
+"""What the paths of sessions begin with."""
 PRIVATE = "notes are private: the memory tools are only for direct chats with the owner"
 ACTION = "run `clawkit memory status`; meanwhile, read notes with memory_get or read"
 
@@ -57,15 +59,25 @@ def cites(config: Config, scope: Scope) -> bool:
     return mode == "on" or (mode == "auto" and not scope.depth)
 
 
-async def within_time(work: Awaitable[T]) -> T:
+async def within_time(work: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
     """Raises `ToolError` if the index or the embedding provider takes too long."""
     import asyncio  # not needed to describe a tool
 
     try:
-        async with asyncio.timeout(TIMEOUT_S):
+        async with asyncio.timeout(timeout_s):
             return await work
     except TimeoutError:
-        raise ToolError(f"no result within {TIMEOUT_S:g} s") from None
+        raise ToolError(f"no result within {timeout_s:g} s") from None
+
+
+def as_quoted(path: str, text: str) -> str:
+    """The text of a note, or that of a session marked as from outside: a conversation quotes others
+    (people, pages, output). Notes are shown like files that are read."""
+    if not path.startswith(SESSIONS):
+        return text
+    from clawkit.external import wrap_external
+
+    return wrap_external(text, path)
 
 
 def unavailable(error: ToolError, **more: Any) -> Result:

@@ -4,7 +4,9 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from clawkit.content import Text
 from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
@@ -22,11 +24,14 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     first: Annotated[int, doc("First line to show, counted from 1", ge=1)] = msgspec.field(
         default=1, name="from"
     )
-    lines: Annotated[int, doc("How many lines; 120 if left out", ge=1, le=100_000)] | None = None
+    lines: Annotated[int, doc("How many lines; 120 if left out", ge=1, le=100_000)] | UnsetType = (
+        UNSET
+    )
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    note = ctx.use(Memory).get(params.path, start_line=params.first, lines=params.lines)
+    lines = params.lines or None
+    note = ctx.use(Memory).get(params.path, start_line=params.first, lines=lines)
     try:
         found = await _m.within_time(note)
     except ToolInputError:
@@ -42,12 +47,13 @@ async def execute(params: Params, ctx: Context) -> Result:
         "truncated": following is not None,
         "status": "ok" if found.exists else "not_found",
     }
+    said = _m.as_quoted(found.path, found.text)
     if not found.exists:
-        return Result.text(f"[no such note: {one_line(params.path, 200)!r}]", **details)
-    if following is None:
-        return Result.text(found.text, **details)
-    notice = f"[up to line {following - 1}; continue with from={following}]"
-    return Result.text(f"{found.text}\n\n{notice}", **details, nextFrom=following)
+        said = f"[no such note: {one_line(params.path, 200)!r}]"
+    elif following is not None:
+        details["nextFrom"] = following
+        said += f"\n\n[up to line {following - 1}; continue with from={following}]"
+    return Result((Text(said),), details)
 
 
 TOOL = Tool(

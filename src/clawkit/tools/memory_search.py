@@ -5,6 +5,7 @@ from functools import partial
 from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from clawkit.config.model import Config
 from clawkit.core.context import Context, Scope
@@ -30,11 +31,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         doc("What to look for, in a few words or as a question", min_length=1, max_length=2_000),
     ]
     max_results: (
-        Annotated[int, doc("How many passages; 6 if left out", ge=1, le=MAX_RESULTS)] | None
-    ) = None
+        Annotated[int, doc("How many passages; 6 if left out", ge=1, le=MAX_RESULTS)] | UnsetType
+    ) = UNSET
     min_score: (
-        Annotated[float, doc("Lowest score of a passage; 0.35 if left out", ge=0, le=1)] | None
-    ) = None
+        Annotated[float, doc("Lowest score of a passage; 0.35 if left out", ge=0, le=1)] | UnsetType
+    ) = UNSET
     corpus: Annotated[
         Corpus, doc("memory: notes; sessions: past conversations, if indexed; all: both")
     ] = "memory"
@@ -47,7 +48,7 @@ async def execute(params: Params, ctx: Context, config: Config = DEFAULTS) -> Re
     search = ctx.use(Memory).search(
         params.query,
         max_results=min(MAX_RESULTS, SPARE * wanted),
-        min_score=params.min_score,
+        min_score=None if params.min_score is UNSET else params.min_score,
         corpus=params.corpus,
     )
     try:
@@ -72,14 +73,9 @@ def _to_row(hit: Hit, *, cites: bool) -> dict[str, Any]:
         "startLine": hit.start_line,
         "endLine": hit.end_line,
         "score": round(hit.score, 3),
-        "snippet": hit.snippet,
+        "snippet": _m.as_quoted(hit.path, hit.snippet),
         "source": hit.source,
     }
-    if hit.source == "sessions":
-        from clawkit.external import wrap_external
-
-        # A conversation quotes others: people, pages, the output of tools.
-        row["snippet"] = wrap_external(hit.snippet, hit.path)
     if cites:
         lines = f"L{hit.start_line}"
         lines += f"-L{hit.end_line}" if hit.end_line > hit.start_line else ""
