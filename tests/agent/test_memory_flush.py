@@ -62,6 +62,10 @@ def flushes(model: ScriptedModel) -> list[Request]:
     return found
 
 
+def is_flushed(agent: Agent) -> bool:
+    return agent.conversation.is_flushed
+
+
 def last_results(request: Request) -> list[str]:
     found = [each for each in request.messages if isinstance(each, ToolResult)]
     return ["".join(getattr(block, "text", "") for block in each.content) for each in found]
@@ -116,15 +120,15 @@ async def test_it_is_not_repeated_after_a_restart(workspace: Path) -> None:
     assert len(flushes(model)) == 2
     again, model, _ = begin(workspace, LONG, TOO_LONG, "the summary", "e", session="kept")
     async with again:
-        assert again.conversation.is_flushed
+        assert is_flushed(again)
         await again.send("3")
         await again.send("4")
         assert flushes(model) == []
         await again.send("5")
-        assert not again.conversation.is_flushed
+        assert not is_flushed(again)
     last, _, _ = begin(workspace, session="kept")
     async with last:
-        assert not last.conversation.is_flushed
+        assert not is_flushed(last)
 
 
 async def test_a_failure_is_reported_and_stops_nothing(workspace: Path) -> None:

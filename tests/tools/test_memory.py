@@ -297,7 +297,7 @@ async def test_a_failure_says_what_to_do() -> None:
 
 
 async def test_an_answer_that_does_not_come_is_a_failure() -> None:
-    with pytest.raises(ToolError, match="no result within 0.01 s"):
+    with pytest.raises(ToolError, match=r"no result within 0\.01 s"):
         await _memory.within_time(asyncio.sleep(60), 0.01)
 
 

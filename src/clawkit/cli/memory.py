@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ import click
 import msgspec
 
 from clawkit.cli import options as cli
-from clawkit.config.load import load
+from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
@@ -53,13 +54,29 @@ class Place(msgspec.Struct, frozen=True):
             cli.warn(
                 [f"the agent {agent!r} does not use its memory: memory.search.enabled is false"]
             )
-        place = resolve_workspace(loaded.config, agent, self.workspace)
-        services = Services(loaded, Scope(agent=agent, sender=Sender(owner=True)), place)
-        try:
+        async with _opened(loaded, agent, self.workspace) as services:
             with cli.wrong_usage():
                 return await work(services, services[Memory])
-        finally:
-            await services.close()
+
+
+def inspect_memory(loaded: Loaded, agent: str, workspace: str | None) -> IndexStatus:
+    """The state of an agent's memory. Indexes nothing."""
+
+    async def look() -> IndexStatus:
+        async with _opened(loaded, agent, workspace) as services:
+            return await services[Memory].status()
+
+    return asyncio.run(look())
+
+
+@asynccontextmanager
+async def _opened(loaded: Loaded, agent: str, workspace: str | None) -> AsyncIterator[Services]:
+    place = resolve_workspace(loaded.config, agent, workspace)
+    services = Services(loaded, Scope(agent=agent, sender=Sender(owner=True)), place)
+    try:
+        yield services
+    finally:
+        await services.close()
 
 
 def _with_place(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,15 +11,15 @@ from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 
 _AGENT = """
-contextLimits heartbeat.accountId heartbeat.directPolicy heartbeat.to memorySearch
+contextLimits.postCompactionMaxChars heartbeat.accountId heartbeat.directPolicy heartbeat.to
 models.*.streaming
 subagents.announceTimeoutMs subagents.model.timeoutMs
 """
 _ONE_AGENT = f"""{_AGENT}
-groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
+groupChat tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser memory tts",
+    "": "browser tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
