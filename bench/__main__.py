@@ -26,6 +26,7 @@ from bench import (
     gateway_server,
     gateway_soak,
     mcp,
+    memory,
     plugins,
     races,
     sandbox,
@@ -229,6 +230,7 @@ def main() -> int:
         "gateway": lambda: chain(gateway.measure(), gateway_server.measure()),
         "gateway-soak": gateway_soak.measure,
         "mcp": mcp.measure,
+        "memory": memory.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

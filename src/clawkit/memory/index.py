@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from clawkit.errors import ToolError
@@ -234,10 +235,11 @@ class MemoryIndex:
 
     def passages(self, ids: Iterable[int]) -> dict[int, Passage]:
         sql = (
-            "SELECT chunk.id, path, source, start_line, end_line FROM chunk"
-            " JOIN file ON file.id = chunk.file WHERE chunk.id = ?"
+            "SELECT chunk.id, file.path, source, start_line, end_line FROM json_each(?)"
+            " JOIN chunk ON chunk.id = json_each.value JOIN file ON file.id = chunk.file"
         )
-        found = self.run(lambda db: list(db.executemany(sql, [(id_,) for id_ in ids])))
+        given = (msgspec.json.encode(list(ids)).decode(),)
+        found: Any = self.run(lambda db: list(db.execute(sql, given)))
         return {row[0]: Passage(*row) for row in found}
 
     def texts(self, ids: Iterable[int]) -> dict[int, str]:

@@ -13,6 +13,9 @@ CANDIDATES = 200
 """Passages from each of keywords and vectors."""
 VECTOR_SHARE = 0.3
 HALF_LIFE_DAYS = 30.0
+AGE_SHARE = 0.25
+"""How much of its score a note can lose by its age. If old ones could lose all of it, a third of
+the questions of the benchmark in `bench/memory.py` would no longer find their answer."""
 SNIPPET_CHARS = 700
 _DATED = r"(\d{4})-(\d{2})-(\d{2})(?:-[^/]*)?\.md"
 
@@ -50,7 +53,8 @@ def recency(path: str, today: date) -> float:
         written = date(*map(int, found.groups()))
     except ValueError:
         return 1.0
-    return float(0.5 ** (max(0, (today - written).days) / HALF_LIFE_DAYS))
+    fresh = 0.5 ** (max(0, (today - written).days) / HALF_LIFE_DAYS)
+    return float(1 - AGE_SHARE + AGE_SHARE * fresh)
 
 
 def choose(

@@ -18,13 +18,17 @@ from clawkit.config.load import Loaded
 from clawkit.config.sections.plugins import MemorySearch
 from clawkit.config.sections.tools import Fs
 from clawkit.core.tasks import in_thread
-from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.errors import ConfigError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.memory.background import Embedding
+from clawkit.memory.embed import Embedder, Learn, make_embedders
 from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, check_lines, cut_excerpt
 from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, Transcripts
 from clawkit.memory.protocols import Corpus, Excerpt, Found, Hit, IndexStatus, OnProgress
 from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
-from clawkit.memory.words import match_any, read_terms
+from clawkit.memory.vectors import VectorIndex, find_extension
+from clawkit.memory.words import MAX_QUERY_CHARS, match_any, read_terms
+from clawkit.net.client import Client
 from clawkit.store import DamagedError
 
 SEARCH_S = 30.0
@@ -36,18 +40,39 @@ T = TypeVar("T")
 
 
 def open_memory(
-    loaded: Loaded, agent: str, workspace: str, *, transcripts: Transcripts | None = None
+    loaded: Loaded,
+    agent: str,
+    workspace: str,
+    *,
+    transcripts: Transcripts | None = None,
+    plugged: Embedder | None = None,
+    learn: Learn = lambda _secrets: None,
 ) -> LocalMemory:
-    """The memory of an agent in a workspace, as configured. Opens nothing yet."""
+    """The memory of an agent in a workspace, as configured. Opens nothing yet.
+
+    `plugged` is the embedder of a plugin; `learn` is given secrets before they are used.
+    """
     config = loaded.config
     fs: Fs = config.tools.fs.merged(config.agents.get(agent).tools.fs)
     settings = settings_of(config, agent)
     env = {**os.environ, **loaded.env}
     files = NoteFiles(workspace, settings.extra_paths, env, hard_links=fs.hard_links == "allow")
+    client = Client()
+    embedders: Sequence[Embedder] = ()
+    problem = ""
+    try:
+        embedders = make_embedders(
+            settings, loaded, agent, client=client, learn=learn, plugged=plugged
+        )
+    except ConfigError as error:
+        problem = str(error)  # keywords still work
     return LocalMemory(
         settings,
         files,
         index_file(agent, workspace, env),
+        embedders=embedders,
+        embedding_problem=problem,
+        client=client,
         transcripts=transcripts,
         excerpt_chars=excerpt_chars(config, agent),
     )
@@ -69,16 +94,25 @@ class LocalMemory:
         files: NoteFiles,
         index_path: str,
         *,
+        embedders: Sequence[Embedder] = (),
+        embedding_problem: str = "",
+        client: Client | None = None,
         transcripts: Transcripts | None = None,
         excerpt_chars: int = EXCERPT_CHARS,
         today: Callable[[], date] = date.today,
     ) -> None:
+        """`client` is closed with the memory; `embedding_problem` is why embedders are missing."""
         sources = sources_of(settings)
         self._settings = settings
         self._files = files
         self._noted = files if "memory" in sources else None
         self._transcripts = transcripts if "sessions" in sources else None
         self._index = MemoryIndex(index_path)
+        self._vectors = VectorIndex(self._index, find_extension(settings.store.vector))
+        self._embedding = Embedding(
+            embedders, self._vectors, cache=settings.cache.enabled, problem=embedding_problem
+        )
+        self._client = client
         self._excerpt_chars = excerpt_chars
         self._today = today
         self._stop = threading.Event()
@@ -105,29 +139,48 @@ class LocalMemory:
         try:
             async with asyncio.timeout(SEARCH_S):
                 warning = await self._bring_up_to_date()
-                given = (query, corpus, count, lowest, min_score is not None)
-                hits = await in_thread(self._index.recovering, partial(self._find, *given))
+                self._embedding.start()
+                vector = await self._embedding.query(query[:MAX_QUERY_CHARS])
+                given = (query, vector, corpus, count, lowest, min_score is not None)
+                find = partial(self._find, *given)
+                hits, is_mixed = await in_thread(self._index.recovering, find)
         except TimeoutError:
             problem = f"the search took longer than {SEARCH_S:.0f} seconds; try a shorter query"
             raise ToolError(problem) from None
-        return Found(hits, "keyword", warning=warning)
+        active = self._embedding.active if is_mixed else None
+        return Found(
+            hits,
+            "hybrid" if is_mixed else "keyword",
+            active.provider if active else "",
+            active.model if active else "",
+            "; ".join(filter(None, (warning, self._embedding.problem))),
+        )
 
     def _find(
-        self, query: str, corpus: Corpus, count: int, lowest: float, strict: bool
-    ) -> list[Hit]:
+        self,
+        query: str,
+        vector: tuple[str, bytes] | None,
+        corpus: Corpus,
+        count: int,
+        lowest: float,
+        strict: bool,
+    ) -> tuple[list[Hit], bool]:
+        """The hits, and whether vectors took part."""
         index = self._index
         terms = read_terms(query, index.split)
         by_words: Leg = index.match(match_any(terms), corpus, CANDIDATES) if terms else ()
-        scores = mix(by_words, None)
-        passages = index.passages(scores)
+        by_vector: Leg = self._vectors.nearest(*vector, corpus, CANDIDATES) if vector else ()
+        scores = mix(by_words, by_vector or None)
         today = self._today()
         seen = {
-            id_: each for id_, each in passages.items() if self._may_see(each.path, each.source)
+            id_: each
+            for id_, each in index.passages(scores).items()
+            if each.source == "memory" or self._may_see(each.path.removeprefix(SESSION_ROOT))
         }
         scores = {id_: scores[id_] * recency(each.path, today) for id_, each in seen.items()}
         chosen = choose(scores, dict(by_words), count, lowest, strict=strict)
         texts = index.texts(chosen)
-        return [
+        hits = [
             Hit(
                 seen[id_].path,
                 seen[id_].start_line,
@@ -139,12 +192,10 @@ class LocalMemory:
             for id_ in chosen
             if id_ in texts
         ]
+        return hits, bool(by_vector)
 
-    def _may_see(self, path: str, source: str) -> bool:
-        if source == "memory":
-            return True
-        id_ = path.removeprefix(SESSION_ROOT)
-        return self._transcripts is not None and self._transcripts.may_see(id_)
+    def _may_see(self, session: str) -> bool:
+        return self._transcripts is not None and self._transcripts.may_see(session)
 
     async def get(self, path: str, *, start_line: int = 1, lines: int | None = None) -> Excerpt:
         transcripts, id_ = self._transcripts, path.removeprefix(SESSION_ROOT)
@@ -167,6 +218,7 @@ class LocalMemory:
             await in_thread(self._index.recovering, self._index.clear)
         if warning := await self._sync(on_progress):
             raise ToolError(warning)
+        await self._embedding.finish()
         return await self.status()
 
     async def status(self) -> IndexStatus:
@@ -174,6 +226,8 @@ class LocalMemory:
             return self._index.counts(), self._index.count_pending(self._noted, self._transcripts)
 
         counts, pending = await in_thread(self._index.recovering, look)
+        active = self._embedding.active
+        problems = (*self._unlisted, *counts.problems, self._embedding.problem)
         return IndexStatus(
             counts.files,
             counts.chunks,
@@ -182,14 +236,19 @@ class LocalMemory:
             self._index.size_bytes,
             self._index.path,
             [root.folder for root in self._files.roots],
-            problems=[*self._unlisted, *counts.problems],
+            provider=active.provider if active else "",
+            model=active.model if active else "",
+            problems=list(filter(None, problems)),
         )
 
     async def close(self) -> None:
         self._stop.set()
+        await self._embedding.close()
         if self._syncing is not None:
             with suppress(asyncio.CancelledError):
                 await self._syncing
+        if self._client is not None:
+            await self._client.close()
         await in_thread(self._index.close)
 
     async def _bring_up_to_date(self) -> str:
