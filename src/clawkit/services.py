@@ -515,7 +515,14 @@ class Services(Mapping[type, object]):
         config, agent = self._loaded.config, self._scope.agent
         has_sessions = "sessions" in sources_of(settings_of(config, agent))
         transcripts = self._transcripts() if has_sessions else None
-        return open_memory(self._loaded, agent, self._place, transcripts=transcripts)
+        return open_memory(
+            self._loaded,
+            agent,
+            self._place,
+            transcripts=transcripts,
+            plugged=self.provide_role("embeddings") if config.plugins else None,
+            learn=self._redactor.learn,
+        )
 
     def _transcripts(self) -> Any:
         from clawkit.sessions.protocols import session_key

@@ -26,6 +26,7 @@ ROLES = {
     "telemetry": ("clawkit.agent.events:EventRecorder", "hears every event of an agent"),
     "models": ("clawkit.models.protocols:ModelProvider", "models, named `<plugin>/<model>`"),
     "sandbox": ("clawkit.sandbox.protocols:Sandbox", "where commands run confined"),
+    "embeddings": ("clawkit.memory.embed:Embedder", "vectors of texts, for memory"),
     "documents": ("clawkit.media.protocols:PageReader", "reads the pages of documents"),
 }
 """What one plugin provides, by name as in `plugins.slots`: the Protocol of what its factory
