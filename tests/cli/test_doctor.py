@@ -484,7 +484,11 @@ def test_a_workspace_that_holds_everything_is_a_warning(
 
 
 def test_memory_is_looked_at_and_not_touched(
-    doctor: Doctor, file: Path, home: Path, workspace: Path
+    doctor: Doctor,
+    file: Path,
+    home: Path,
+    workspace: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     home.mkdir(0o700, exist_ok=True)
     at = ("--json", "--workspace", str(workspace))
@@ -493,7 +497,8 @@ def test_memory_is_looked_at_and_not_touched(
     (workspace / "MEMORY.md").write_text("tea\n")
     (workspace / "USER.md").write_bytes(b"\xff\xfe\0")
     with pytest.raises(SystemExit):
-        run(["memory", "index", "--json", "--workspace", str(workspace)])
+        run(["memory", "index", "--workspace", str(workspace)])
+    capsys.readouterr()
     done = doctor(*at)
     assert "2 notes, searched by keywords" in str(done.found("memory", "ok"))
     [warning] = done.found("memory", "warn")
