@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent import prompt as prompts
@@ -57,8 +58,6 @@ Deliver = Callable[[str], Awaitable[None]]
 """Posts text to the people of a session outside a turn of their own."""
 
 T = TypeVar("T")
-_FLUSHED = "memoryFlushed"
-"""Key of the session's state: whether notes were saved since the last compaction."""
 ConfigInput = Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None
 
 
@@ -222,11 +221,8 @@ class Agent:
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=settings_of(
-                    loaded.config,
-                    kit.run.scope,
-                    lambda name: selection.model(name, strict=True),
+                    loaded.config, kit.run.scope, partial(selection.model, strict=True)
                 ),
-                is_flushed=bool(stored.state.get(_FLUSHED)),
                 thinking=thinking or thinking_of(loaded.config, settings, stored.thinking),
                 usage=stored.usage,
                 tell=no_listener if tell is None else tell,
@@ -235,7 +231,7 @@ class Agent:
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
             made.own_model, made.deliver = chosen or None, deliver
             if kept:
-                talk.on_flush = lambda is_on: kept.update(state={_FLUSHED: is_on or None})
+                talk.is_flushed, talk.on_flush = kept.is_flushed, kept.mark_flushed
             made._join(parent)
             if parent is not None:
                 made.plain_loaded = parent.plain_loaded
@@ -472,13 +468,9 @@ class Agent:
     def prompt(self, schema: str = "") -> str:
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
-        names: tuple[str, ...]
-        names = prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES
-        if not is_private(run.scope):
-            names = tuple(name for name in names if name not in prompts.PRIVATE_NAMES)
         files = prompts.read_workspace_files(
             run.workspace,
-            names,
+            prompts.names_of(self._mode, is_private=is_private(run.scope)),
             max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars,
             max_total_chars=agent.bootstrap_total_max_chars or defaults.bootstrap_total_max_chars,
             redact=run.redactor.text,

@@ -509,33 +509,9 @@ class Services(Mapping[type, object]):
         return SessionStore(place, self._redactor.text)
 
     def _memory(self) -> Any:
-        from clawkit.memory.service import open_memory
-        from clawkit.memory.settings import settings_of, sources_of
+        from clawkit.run_memory import open_run_memory
 
-        config, agent = self._loaded.config, self._scope.agent
-        has_sessions = "sessions" in sources_of(settings_of(config, agent))
-        transcripts = self._transcripts() if has_sessions else None
-        return open_memory(
-            self._loaded,
-            agent,
-            self._place,
-            transcripts=transcripts,
-            plugged=self.provide_role("embeddings") if config.plugins else None,
-            learn=self._redactor.learn,
-        )
-
-    def _transcripts(self) -> Any:
-        from clawkit.sessions.protocols import session_key
-        from clawkit.sessions.transcripts import Transcripts
-        from clawkit.sessions.visibility import Requester, Sight
-
-        scope, store = self._scope, cast("Any", self[Sessions])
-        key = session_key(scope.agent, scope.session)
-        here = store.find(key, scope.agent)
-        id_ = here.id if here else ""
-        requester = Requester(id_, key, scope.agent, scope.sandboxed, scope.depth)
-        sight = Sight.of(self._loaded.config, scope.agent)
-        return Transcripts(store, requester, sight, self._redactor.text)
+        return open_run_memory(self, self._loaded, self._scope, self._place, self._redactor)
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """The judge for commands of this run; `settings` replace those in force."""

@@ -103,6 +103,12 @@ def read_workspace_files(
     return found
 
 
+def names_of(mode: Mode, *, is_private: bool) -> tuple[str, ...]:
+    """The files for a prompt; `is_private` says that only the owner reads the answers."""
+    names = NAMES if mode == "full" else SUB_AGENT_NAMES
+    return names if is_private else tuple(name for name in names if name not in PRIVATE_NAMES)
+
+
 def _read(workspace: str, name: str, max_chars: int) -> str | None:
     """The text of a file in the workspace; a link may only lead to another such file."""
     root = os.path.realpath(workspace)

@@ -37,7 +37,7 @@ _options = partial(
 )
 
 
-class Place(msgspec.Struct, frozen=True):
+class MemoryOptions(msgspec.Struct, frozen=True):
     """What the shared options say."""
 
     config_file: str | None
@@ -85,10 +85,10 @@ async def _opened(loaded: Loaded, agent: str, workspace: str | None) -> AsyncIte
 
 
 def _with_place(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the shared options to a command, and pass it a `Place` instead."""
+    """Add the shared options to a command, and pass it `MemoryOptions` instead."""
 
     def run(config_file: str | None, workspace: str | None, agent: str | None, **more: Any) -> None:
-        command(Place(config_file, workspace, agent), **more)
+        command(MemoryOptions(config_file, workspace, agent), **more)
 
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
@@ -97,7 +97,7 @@ def _with_place(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @_with_place
-def status(place: Place, as_json: bool) -> None:
+def status(place: MemoryOptions, as_json: bool) -> None:
     """Show what is indexed, and problems.
 
     Exit codes: 0 no problems, 1 problems.
@@ -146,7 +146,7 @@ def _print_status(found: IndexStatus) -> None:
 @click.command()
 @click.option("--rebuild", is_flag=True, help="Delete the index first, and make it again.")
 @_with_place
-def index(place: Place, rebuild: bool, as_json: bool) -> None:
+def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
     """Index what has changed, including embeddings.
 
     A search does this, too; use it after many changes. What is indexed stays if you interrupt it.
@@ -195,7 +195,7 @@ class _Progress:
 )
 @_with_place
 def search(
-    place: Place,
+    place: MemoryOptions,
     query: tuple[str, ...],
     max_results: int | None,
     min_score: float | None,
@@ -245,7 +245,7 @@ def _hit_to_json(hit: Hit) -> dict[str, Any]:
 @click.option("--from", "first", type=click.IntRange(1), default=1, help="First line.")
 @click.option("--lines", type=click.IntRange(1), help="How many lines. Default: 120.")
 @_with_place
-def show(place: Place, path: str, first: int, lines: int | None, as_json: bool) -> None:
+def show(place: MemoryOptions, path: str, first: int, lines: int | None, as_json: bool) -> None:
     """Show part of the note PATH, or of sessions/ID if sessions are indexed."""
 
     async def work(_services: Services, memory: Memory) -> Excerpt:
@@ -268,7 +268,7 @@ def show(place: Place, path: str, first: int, lines: int | None, as_json: bool) 
 @click.argument("what", metavar="PATH[:LINES]")
 @cli.yes_option()
 @_with_place
-def forget(place: Place, what: str, yes: bool, as_json: bool) -> None:
+def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
     """Remove the note PATH, or some LINES of it such as 3 or 3-5, after showing them.
 
     It is removed from the Markdown file and from the index. Only notes in the workspace can be

@@ -14,7 +14,7 @@ MAX_CHARS = 2_000_000
 """Characters of one session; the latest are kept."""
 
 
-class Transcripts:
+class AgentTranscripts:
     """What people and the agent said. Results of tools are left out: they are what others wrote."""
 
     def __init__(
