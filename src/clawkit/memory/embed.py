@@ -153,8 +153,8 @@ class HttpEmbedder:
     def _find_address(self) -> Address:
         remote, service = self._settings.remote, self._catalog.services.get(self._api.provider)
         if remote.base_url:
-            return read_address(remote.base_url, f"{_KEY}.baseUrl")
-        if service is not None and service.settings.base_url:
+            found = read_address(remote.base_url, f"{_KEY}.baseUrl")
+        elif service is not None and service.settings.base_url:
             found = read_address(service.settings.base_url, service.at("baseUrl"))
         elif service is not None and service.known is not None:
             found = read_address(base_url_of(service.known, self._catalog.env), service.at())

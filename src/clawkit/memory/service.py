@@ -170,7 +170,7 @@ class LocalMemory:
         terms = read_terms(query, index.split)
         by_words: Leg = index.match(match_any(terms), corpus, CANDIDATES) if terms else ()
         by_vector: Leg = self._vectors.nearest(*vector, corpus, CANDIDATES) if vector else ()
-        scores = mix(by_words, by_vector or None)
+        scores = mix(by_words, by_vector)
         today = self._today()
         seen = {
             id_: each
@@ -178,7 +178,9 @@ class LocalMemory:
             if each.source == "memory" or self._may_see(each.path.removeprefix(SESSION_ROOT))
         }
         scores = {id_: scores[id_] * recency(each.path, today) for id_, each in seen.items()}
-        chosen = choose(scores, dict(by_words), count, lowest, strict=strict)
+        # The words of the query, or a similar meaning, are better than nothing.
+        also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
+        chosen = choose(scores, also, count, lowest, strict=strict)
         texts = index.texts(chosen)
         hits = [
             Hit(
