@@ -10,16 +10,20 @@ import msgspec
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 
-_AGENT = """
-contextLimits heartbeat.accountId heartbeat.directPolicy heartbeat.to memorySearch
+_SEARCH = "remote.batch multimodal store.fts"
+_AGENT = f"""
+contextLimits.postCompactionMaxChars heartbeat.accountId heartbeat.directPolicy heartbeat.to
 models.*.streaming
 subagents.announceTimeoutMs subagents.model.timeoutMs
+{" ".join(f"memorySearch.{name}" for name in _SEARCH.split())}
 """
 _ONE_AGENT = f"""{_AGENT}
-groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
+{" ".join(f"memory.search.{name}" for name in _SEARCH.split())}
+groupChat tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser memory tts",
+    "": "browser tts",
+    "memory.search.": _SEARCH,
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
