@@ -49,6 +49,7 @@ CREATE INDEX chunk_of_file ON chunk (file);
 CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1,
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'");
 CREATE TABLE vector (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE sign (id INTEGER PRIMARY KEY, signs BLOB NOT NULL);
 CREATE TABLE cache (row INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
@@ -204,7 +205,7 @@ class MemoryIndex:
         """Forget everything except cached vectors."""
 
         def clear(db: Connection) -> None:
-            db.execute("DELETE FROM file; DELETE FROM chunk; DELETE FROM vector")
+            db.execute("DELETE FROM file; DELETE FROM chunk; DELETE FROM vector; DELETE FROM sign")
             db.execute("INSERT INTO words (words) VALUES ('delete-all')")
 
         with self._syncing:
@@ -326,18 +327,24 @@ def _replace(db: Connection, new: _Reading) -> None:
         body = index_text(f"{each.trail}\n{each.text}")
         db.execute("INSERT INTO words (rowid, body) VALUES (?, ?)", (id_, body))
         if key in vectors:
-            db.execute("INSERT INTO vector VALUES (?, ?)", (id_, vectors[key]))
+            data, signs = vectors[key]
+            db.execute("INSERT INTO vector VALUES (?, ?)", (id_, data))
+            db.execute("INSERT INTO sign VALUES (?, ?)", (id_, signs))
 
 
-def _remove_chunks(db: Connection, file: Any) -> dict[bytes, bytes]:
-    """Remove the passages of a file; returns their vectors, by the hash of the text."""
-    sql = "SELECT id, hash, data FROM chunk LEFT JOIN vector USING (id) WHERE file = ?"
+def _remove_chunks(db: Connection, file: Any) -> dict[bytes, tuple[bytes, bytes]]:
+    """Remove the passages of a file; returns their vectors and signs, by the hash of the text."""
+    sql = (
+        "SELECT id, hash, data, signs FROM chunk LEFT JOIN vector USING (id)"
+        " LEFT JOIN sign USING (id) WHERE file = ?"
+    )
     rows = list(db.execute(sql, (file,)))
     ids = [(row[0],) for row in rows]
     db.executemany("DELETE FROM words WHERE rowid = ?", ids)
     db.executemany("DELETE FROM vector WHERE id = ?", ids)
+    db.executemany("DELETE FROM sign WHERE id = ?", ids)
     db.execute("DELETE FROM chunk WHERE file = ?", (file,))
-    return {key: data for _, key, data in rows if data is not None}
+    return {key: (data, signs) for _, key, data, signs in rows if signs is not None}
 
 
 def _forget(db: Connection, paths: Iterable[str]) -> None:
