@@ -44,6 +44,7 @@ from clawkit.sessions.protocols import Messenger, Session, SessionState, locate_
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
+from clawkit.tools._memory import cites, is_private
 from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ Deliver = Callable[[str], Awaitable[None]]
 """Posts text to the people of a session outside a turn of their own."""
 
 T = TypeVar("T")
+_FLUSHED = "memoryFlushed"
+"""Key of the session's state: whether notes were saved since the last compaction."""
 ConfigInput = Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None
 
 
@@ -219,8 +222,11 @@ class Agent:
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=settings_of(
-                    loaded.config, lambda name: selection.model(name, strict=True)
+                    loaded.config,
+                    kit.run.scope,
+                    lambda name: selection.model(name, strict=True),
                 ),
+                is_flushed=bool(stored.state.get(_FLUSHED)),
                 thinking=thinking or thinking_of(loaded.config, settings, stored.thinking),
                 usage=stored.usage,
                 tell=no_listener if tell is None else tell,
@@ -228,6 +234,8 @@ class Agent:
             is_pinned = bool(chosen) or bool(selection.catalog.candidates())
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
             made.own_model, made.deliver = chosen or None, deliver
+            if kept:
+                talk.on_flush = lambda is_on: kept.update(state={_FLUSHED: is_on or None})
             made._join(parent)
             if parent is not None:
                 made.plain_loaded = parent.plain_loaded
@@ -464,7 +472,10 @@ class Agent:
     def prompt(self, schema: str = "") -> str:
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
+        names: tuple[str, ...]
         names = prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES
+        if not is_private(run.scope):
+            names = tuple(name for name in names if name not in prompts.PRIVATE_NAMES)
         files = prompts.read_workspace_files(
             run.workspace,
             names,
@@ -492,6 +503,7 @@ class Agent:
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
             self.kit.assembly.deferral.directory,
             self.skills.prompt if self.skills else "",
+            cites(config, run.scope),
         )
         return prompts.build_prompt(self.kit.assembly.direct, around, files)
 

@@ -28,6 +28,7 @@ from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics, NoDiagnostics
 from clawkit.media.protocols import Media, PageReader
+from clawkit.memory.protocols import Memory
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.run_skills import RunSkills
@@ -103,6 +104,7 @@ class Services(Mapping[type, object]):
             Confines: self._confines,
             ExecGate: self._gate,
             Sessions: self._sessions,
+            Memory: self._memory,
             Plan: Plan,
             CronControl: self._cron,
             Redactor: lambda: self._redactor,
@@ -505,6 +507,35 @@ class Services(Mapping[type, object]):
 
         place = locate_store(self._loaded.config.session.store, os.environ)
         return SessionStore(place, self._redactor.text)
+
+    def _memory(self) -> Any:
+        from clawkit.memory.service import open_memory
+        from clawkit.memory.settings import settings_of, sources_of
+
+        config, agent = self._loaded.config, self._scope.agent
+        has_sessions = "sessions" in sources_of(settings_of(config, agent))
+        transcripts = self._transcripts() if has_sessions else None
+        return open_memory(
+            self._loaded,
+            agent,
+            self._place,
+            transcripts=transcripts,
+            plugged=self.provide_role("embeddings") if config.plugins else None,
+            learn=self._redactor.learn,
+        )
+
+    def _transcripts(self) -> Any:
+        from clawkit.sessions.protocols import session_key
+        from clawkit.sessions.transcripts import Transcripts
+        from clawkit.sessions.visibility import Requester, Sight
+
+        scope, store = self._scope, cast("Any", self[Sessions])
+        key = session_key(scope.agent, scope.session)
+        here = store.find(key, scope.agent)
+        id_ = here.id if here else ""
+        requester = Requester(id_, key, scope.agent, scope.sandboxed, scope.depth)
+        sight = Sight.of(self._loaded.config, scope.agent)
+        return Transcripts(store, requester, sight, self._redactor.text)
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """The judge for commands of this run; `settings` replace those in force."""

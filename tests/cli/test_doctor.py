@@ -481,3 +481,32 @@ def test_a_workspace_that_holds_everything_is_a_warning(
     monkeypatch.chdir("/proc")
     write(file, "{}")
     assert doctor("--json").found("workspace", "warn") == []
+
+
+def test_memory_is_looked_at_and_not_touched(
+    doctor: Doctor, file: Path, home: Path, workspace: Path
+) -> None:
+    home.mkdir(0o700, exist_ok=True)
+    at = ("--json", "--workspace", str(workspace))
+    assert "nothing is indexed yet" in doctor(*at).found("memory", "ok")[0]["what"]
+    assert not (home / "memory").exists()
+    (workspace / "MEMORY.md").write_text("tea\n")
+    (workspace / "USER.md").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(SystemExit):
+        run(["memory", "index", "--json", "--workspace", str(workspace)])
+    done = doctor(*at)
+    assert "2 notes, searched by keywords" in str(done.found("memory", "ok"))
+    [warning] = done.found("memory", "warn")
+    assert "USER.md" in warning["what"]
+    assert warning["do"] == "clawkit memory index"
+    [index] = (home / "memory").glob("*.sqlite")
+    index.chmod(0o644)
+    write(file, "{memory: {search: {enabled: false}}}")
+    assert "turned off" in str(doctor(*at).found("memory", "ok"))
+    write(file, '{agents: {list: [{id: "a", workspace: "/nowhere"}]}}')
+    assert "agent 'a': memory was not checked" in str(doctor("--json").found("memory", "warn"))
+    write(file, "{}")
+    index.unlink()
+    index.mkdir()
+    [broken] = doctor(*at).found("memory", "error")
+    assert broken["do"] == "clawkit memory index --rebuild"

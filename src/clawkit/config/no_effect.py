@@ -10,20 +10,18 @@ import msgspec
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 
-_SEARCH = "remote.batch multimodal store.fts"
+_SEARCH = ("multimodal", "remote.batch", "store.fts")
 _AGENT = f"""
 contextLimits.postCompactionMaxChars heartbeat.accountId heartbeat.directPolicy heartbeat.to
-models.*.streaming
+models.*.streaming {" ".join(f"memorySearch.{each}" for each in _SEARCH)}
 subagents.announceTimeoutMs subagents.model.timeoutMs
-{" ".join(f"memorySearch.{name}" for name in _SEARCH.split())}
 """
 _ONE_AGENT = f"""{_AGENT}
-{" ".join(f"memory.search.{name}" for name in _SEARCH.split())}
-groupChat tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
+groupChat {" ".join(f"memory.search.{each}" for each in _SEARCH)}
+tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
     "": "browser tts",
-    "memory.search.": _SEARCH,
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
@@ -38,6 +36,7 @@ _KEYS = {
     "env.": "shellEnv",
     "gateway.": "auth.allowTailscale nodes.browser",
     "hooks.mappings.*.": "channel to",
+    "memory.search.": " ".join(_SEARCH),
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "plugins.entries.*.": "llm.allowAgentIdOverride subagent",
     "session.": """dmScope identityLinks reset resetByChannel resetByType

@@ -26,8 +26,8 @@ ROLES = {
     "telemetry": ("clawkit.agent.events:EventRecorder", "hears every event of an agent"),
     "models": ("clawkit.models.protocols:ModelProvider", "models, named `<plugin>/<model>`"),
     "sandbox": ("clawkit.sandbox.protocols:Sandbox", "where commands run confined"),
+    "embeddings": ("clawkit.memory.embed:Embedder", "vectors of texts, for memory"),
     "documents": ("clawkit.media.protocols:PageReader", "reads the pages of documents"),
-    "embeddings": ("clawkit.memory.embed:Embedder", "vectors of notes, for memory"),
 }
 """What one plugin provides, by name as in `plugins.slots`: the Protocol of what its factory
 returns, imported when a provider is checked, and what it does. Ask `Services` for one."""
