@@ -103,7 +103,7 @@ class Values(msgspec.Struct):
     index: int | None = None
 
 
-class _Answer(msgspec.Struct):
+class _EmbeddingAnswer(msgspec.Struct):
     """What any of the services may answer."""
 
     data: list[Values] | None = None
@@ -226,7 +226,7 @@ class HttpEmbedder:
                 self.provider, response.status, response.headers, answer, secrets=secrets
             )
         try:
-            vectors = msgspec.json.decode(answer, type=_Answer).vectors()
+            vectors = msgspec.json.decode(answer, type=_EmbeddingAnswer).vectors()
         except (msgspec.DecodeError, RecursionError):
             problem = unusable(self.provider, "the answer has no embeddings")
             raise ModelError("malformed", problem) from None

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from clawkit.errors import ToolError
-from clawkit.memory.chunks import Chunk, split_note
+from clawkit.memory.chunks import NoteChunk, split_note
 from clawkit.memory.files import MAX_PROBLEMS, UNSURE, NoteFiles, Scan
 from clawkit.memory.protocols import Corpus, OnProgress, Source
 from clawkit.memory.words import index_text
@@ -60,7 +60,7 @@ _LOCK_WAIT_S = 10.0
 T = TypeVar("T")
 
 
-class Transcripts(Protocol):
+class PastSessions(Protocol):
     """The past sessions of one agent. Methods are called in a thread."""
 
     def stamps(self) -> Mapping[str, str]:
@@ -95,7 +95,7 @@ class _Reading(Struct, frozen=True):
     source: Source
     stamp: str
     hash: bytes
-    chunks: Sequence[Chunk] = ()
+    chunks: Sequence[NoteChunk] = ()
     problem: str = ""
 
 
@@ -132,7 +132,7 @@ class MemoryIndex:
     def sync(
         self,
         files: NoteFiles | None,
-        transcripts: Transcripts | None,
+        transcripts: PastSessions | None,
         *,
         stop: threading.Event,
         on_progress: OnProgress | None = None,
@@ -168,7 +168,7 @@ class MemoryIndex:
             return scan.problems
 
     def changed(
-        self, files: NoteFiles | None, transcripts: Transcripts | None
+        self, files: NoteFiles | None, transcripts: PastSessions | None
     ) -> tuple[dict[str, str], list[str], Scan]:
         """What is not indexed as it is now, with its stamp; what is gone; and all there is."""
         scan = files.scan() if files else Scan({}, ())
@@ -179,7 +179,7 @@ class MemoryIndex:
         changed = {path: stamp for path, stamp in wanted.items() if known.get(path) != stamp}
         return changed, gone, scan
 
-    def count_pending(self, files: NoteFiles | None, transcripts: Transcripts | None) -> int:
+    def count_pending(self, files: NoteFiles | None, transcripts: PastSessions | None) -> int:
         """How many files have changed since, as far as can be seen without reading them."""
         changed, gone, _ = self.changed(files, transcripts)
         known = self._known
@@ -281,14 +281,14 @@ def _read_note(files: NoteFiles, path: str, stamp: str) -> _Reading:
     return _reading(path, "memory", note.stamp, note.text, name)
 
 
-def _read_session(transcripts: Transcripts, path: str, stamp: str) -> _Reading:
+def _read_session(transcripts: PastSessions, path: str, stamp: str) -> _Reading:
     text = transcripts.read(path.removeprefix(SESSION_ROOT))
     return _reading(path, "sessions", stamp, text, "")
 
 
 def _reading(path: str, source: Source, stamp: str, text: str, name: str) -> _Reading:
     chunks = [
-        Chunk(each.start_line, each.end_line, each.text, f"{name} {each.trail}".strip())
+        NoteChunk(each.start_line, each.end_line, each.text, f"{name} {each.trail}".strip())
         for each in split_note(text)
     ]
     return _Reading(path, source, stamp, digest(text), chunks)

@@ -22,8 +22,8 @@ from clawkit.errors import ConfigError, ToolAuthorizationError, ToolError, ToolI
 from clawkit.memory.background import Embedding
 from clawkit.memory.embed import Embedder, Learn, make_embedders
 from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, check_lines, cut_excerpt
-from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, Transcripts
-from clawkit.memory.protocols import Corpus, Excerpt, Found, Hit, IndexStatus, OnProgress
+from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, PastSessions
+from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
 from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
 from clawkit.memory.vectors import VectorIndex, find_extension
@@ -44,7 +44,7 @@ def open_memory(
     agent: str,
     workspace: str,
     *,
-    transcripts: Transcripts | None = None,
+    transcripts: PastSessions | None = None,
     plugged: Embedder | None = None,
     learn: Learn = lambda _secrets: None,
 ) -> LocalMemory:
@@ -97,7 +97,7 @@ class LocalMemory:
         embedders: Sequence[Embedder] = (),
         embedding_problem: str = "",
         client: Client | None = None,
-        transcripts: Transcripts | None = None,
+        transcripts: PastSessions | None = None,
         excerpt_chars: int = EXCERPT_CHARS,
         today: Callable[[], date] = date.today,
     ) -> None:
@@ -126,7 +126,7 @@ class LocalMemory:
         max_results: int | None = None,
         min_score: float | None = None,
         corpus: Corpus = "memory",
-    ) -> Found:
+    ) -> MemoryHits:
         wanted = self._settings.query
         count = wanted.max_results if max_results is None else max_results
         lowest = wanted.min_score if min_score is None else min_score
@@ -148,7 +148,7 @@ class LocalMemory:
             problem = f"the search took longer than {SEARCH_S:.0f} seconds; try a shorter query"
             raise ToolError(problem) from None
         active = self._embedding.active if is_mixed else None
-        return Found(
+        return MemoryHits(
             hits,
             "hybrid" if is_mixed else "keyword",
             active.provider if active else "",
