@@ -15,7 +15,7 @@ import pytest
 from clawkit.config.load import loads
 from clawkit.errors import ToolInputError
 from clawkit.memory.files import NoteFiles
-from clawkit.memory.index import Transcripts
+from clawkit.memory.index import PastSessions
 from clawkit.memory.protocols import Memory
 from clawkit.memory.service import LocalMemory, open_memory
 from clawkit.memory.settings import settings_of
@@ -37,7 +37,7 @@ def write_notes(workspace: Path, notes: Mapping[str, str] = NOTES) -> None:
 
 @asynccontextmanager
 async def memory(
-    tmp_path: Path, settings: str = "{}", transcripts: Transcripts | None = None, **more: Any
+    tmp_path: Path, settings: str = "{}", transcripts: PastSessions | None = None, **more: Any
 ) -> AsyncIterator[LocalMemory]:
     config = loads(f"{{memory: {{search: {settings}}}}}").config
     made = settings_of(config, "main")

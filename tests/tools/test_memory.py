@@ -20,7 +20,7 @@ from clawkit.core.context import Scope, Sender
 from clawkit.core.result import Result
 from clawkit.errors import ToolError
 from clawkit.external import NOTICE
-from clawkit.memory.protocols import Corpus, Found, Memory
+from clawkit.memory.protocols import Corpus, Memory, MemoryHits
 from clawkit.testing import check_tool
 from clawkit.testing.answers import ScriptedModel
 from clawkit.testing.answers import call as asks
@@ -269,7 +269,7 @@ async def test_what_was_said_in_sessions_is_marked_as_from_outside(workspace: Pa
 class Failing:
     """A memory that cannot be used."""
 
-    async def search(self, query: str, *, corpus: Corpus = "memory", **_more: Any) -> Found:
+    async def search(self, query: str, *, corpus: Corpus = "memory", **_more: Any) -> MemoryHits:
         raise ToolError("the key of the provider was rejected")
 
     async def get(self, path: str, **_more: Any) -> Any:

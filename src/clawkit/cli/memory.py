@@ -20,7 +20,7 @@ from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
 from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
-from clawkit.memory.protocols import Corpus, Excerpt, Found, Hit, IndexStatus, Memory
+from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, Memory, MemoryHits
 from clawkit.memory.service import index_file
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
@@ -209,7 +209,7 @@ def search(
     clawkit memory search "what did we decide about backups?"
     """
 
-    async def work(_services: Services, memory: Memory) -> Found:
+    async def work(_services: Services, memory: Memory) -> MemoryHits:
         return await memory.search(
             " ".join(query), max_results=max_results, min_score=min_score, corpus=corpus
         )

@@ -108,7 +108,6 @@ class Embedding:
         while waiting := await in_thread(self._vectors.waiting, after, MAX_BATCH):
             await self._embed(at, space, waiting)
             after = waiting[-1][0]
-        self._problems.pop(at, None)
 
     async def _embed(self, at: int, space: str, waiting: Sequence[Waiting]) -> None:
         texts = {key: text for _, key, text in waiting}
@@ -130,6 +129,7 @@ class Embedding:
         try:
             made = await bounded(embedder.embed(texts, purpose), BATCH_S + _SPARE_S)  # type: ignore[arg-type]
             check_vectors(name, made, len(texts))
+            self._problems.pop(at, None)
             return [pack(each) for each in made]
         except (ModelError, asyncio.CancelledError):
             raise

@@ -18,7 +18,7 @@ _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 _MAX_TRAIL = 200
 
 
-class Chunk(Struct, frozen=True):
+class NoteChunk(Struct, frozen=True):
     start_line: int
     """From 1; both are inclusive."""
     end_line: int
@@ -35,7 +35,7 @@ class _Line(Struct, frozen=True):
     """Of a heading; else 0."""
 
 
-def split_note(text: str) -> Iterator[Chunk]:
+def split_note(text: str) -> Iterator[NoteChunk]:
     """Passages of about 400 tokens. Neighbours overlap, unless a heading separates them."""
     trail: list[tuple[int, str]] = []
     above = ""
@@ -103,7 +103,7 @@ def _tail(held: list[_Line]) -> list[_Line]:
     return held[start:]
 
 
-def _chunk(held: list[_Line], above: str) -> Chunk:
+def _chunk(held: list[_Line], above: str) -> NoteChunk:
     pieces: list[str] = []
     last = 0
     filled = [at for at, line in enumerate(held) if line.text.strip()]
@@ -114,7 +114,7 @@ def _chunk(held: list[_Line], above: str) -> Chunk:
         else:
             pieces.append(line.text)
         last = line.number
-    return Chunk(held[0].number, held[-1].number, "\n".join(pieces), above)
+    return NoteChunk(held[0].number, held[-1].number, "\n".join(pieces), above)
 
 
 def _join(trail: list[tuple[int, str]]) -> str:

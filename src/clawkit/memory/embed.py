@@ -103,7 +103,7 @@ class Values(msgspec.Struct):
     index: int | None = None
 
 
-class _Answer(msgspec.Struct):
+class _EmbeddingAnswer(msgspec.Struct):
     """What any of the services may answer."""
 
     data: list[Values] | None = None
@@ -153,8 +153,8 @@ class HttpEmbedder:
     def _find_address(self) -> Address:
         remote, service = self._settings.remote, self._catalog.services.get(self._api.provider)
         if remote.base_url:
-            return read_address(remote.base_url, f"{_KEY}.baseUrl")
-        if service is not None and service.settings.base_url:
+            found = read_address(remote.base_url, f"{_KEY}.baseUrl")
+        elif service is not None and service.settings.base_url:
             found = read_address(service.settings.base_url, service.at("baseUrl"))
         elif service is not None and service.known is not None:
             found = read_address(base_url_of(service.known, self._catalog.env), service.at())
@@ -226,7 +226,7 @@ class HttpEmbedder:
                 self.provider, response.status, response.headers, answer, secrets=secrets
             )
         try:
-            vectors = msgspec.json.decode(answer, type=_Answer).vectors()
+            vectors = msgspec.json.decode(answer, type=_EmbeddingAnswer).vectors()
         except (msgspec.DecodeError, RecursionError):
             problem = unusable(self.provider, "the answer has no embeddings")
             raise ModelError("malformed", problem) from None

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from clawkit.errors import ToolError
-from clawkit.memory.chunks import Chunk, split_note
+from clawkit.memory.chunks import NoteChunk, split_note
 from clawkit.memory.files import MAX_PROBLEMS, UNSURE, NoteFiles, Scan
 from clawkit.memory.protocols import Corpus, OnProgress, Source
 from clawkit.memory.words import index_text
@@ -49,6 +49,7 @@ CREATE INDEX chunk_of_file ON chunk (file);
 CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1,
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'");
 CREATE TABLE vector (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE sign (id INTEGER PRIMARY KEY, signs BLOB NOT NULL);
 CREATE TABLE cache (row INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
@@ -59,7 +60,7 @@ _LOCK_WAIT_S = 10.0
 T = TypeVar("T")
 
 
-class Transcripts(Protocol):
+class PastSessions(Protocol):
     """The past sessions of one agent. Methods are called in a thread."""
 
     def stamps(self) -> Mapping[str, str]:
@@ -94,7 +95,7 @@ class _Reading(Struct, frozen=True):
     source: Source
     stamp: str
     hash: bytes
-    chunks: Sequence[Chunk] = ()
+    chunks: Sequence[NoteChunk] = ()
     problem: str = ""
 
 
@@ -131,7 +132,7 @@ class MemoryIndex:
     def sync(
         self,
         files: NoteFiles | None,
-        transcripts: Transcripts | None,
+        transcripts: PastSessions | None,
         *,
         stop: threading.Event,
         on_progress: OnProgress | None = None,
@@ -167,7 +168,7 @@ class MemoryIndex:
             return scan.problems
 
     def changed(
-        self, files: NoteFiles | None, transcripts: Transcripts | None
+        self, files: NoteFiles | None, transcripts: PastSessions | None
     ) -> tuple[dict[str, str], list[str], Scan]:
         """What is not indexed as it is now, with its stamp; what is gone; and all there is."""
         scan = files.scan() if files else Scan({}, ())
@@ -178,7 +179,7 @@ class MemoryIndex:
         changed = {path: stamp for path, stamp in wanted.items() if known.get(path) != stamp}
         return changed, gone, scan
 
-    def count_pending(self, files: NoteFiles | None, transcripts: Transcripts | None) -> int:
+    def count_pending(self, files: NoteFiles | None, transcripts: PastSessions | None) -> int:
         """How many files have changed since, as far as can be seen without reading them."""
         changed, gone, _ = self.changed(files, transcripts)
         known = self._known
@@ -204,7 +205,7 @@ class MemoryIndex:
         """Forget everything except cached vectors."""
 
         def clear(db: Connection) -> None:
-            db.execute("DELETE FROM file; DELETE FROM chunk; DELETE FROM vector")
+            db.execute("DELETE FROM file; DELETE FROM chunk; DELETE FROM vector; DELETE FROM sign")
             db.execute("INSERT INTO words (words) VALUES ('delete-all')")
 
         with self._syncing:
@@ -280,14 +281,14 @@ def _read_note(files: NoteFiles, path: str, stamp: str) -> _Reading:
     return _reading(path, "memory", note.stamp, note.text, name)
 
 
-def _read_session(transcripts: Transcripts, path: str, stamp: str) -> _Reading:
+def _read_session(transcripts: PastSessions, path: str, stamp: str) -> _Reading:
     text = transcripts.read(path.removeprefix(SESSION_ROOT))
     return _reading(path, "sessions", stamp, text, "")
 
 
 def _reading(path: str, source: Source, stamp: str, text: str, name: str) -> _Reading:
     chunks = [
-        Chunk(each.start_line, each.end_line, each.text, f"{name} {each.trail}".strip())
+        NoteChunk(each.start_line, each.end_line, each.text, f"{name} {each.trail}".strip())
         for each in split_note(text)
     ]
     return _Reading(path, source, stamp, digest(text), chunks)
@@ -326,18 +327,24 @@ def _replace(db: Connection, new: _Reading) -> None:
         body = index_text(f"{each.trail}\n{each.text}")
         db.execute("INSERT INTO words (rowid, body) VALUES (?, ?)", (id_, body))
         if key in vectors:
-            db.execute("INSERT INTO vector VALUES (?, ?)", (id_, vectors[key]))
+            data, signs = vectors[key]
+            db.execute("INSERT INTO vector VALUES (?, ?)", (id_, data))
+            db.execute("INSERT INTO sign VALUES (?, ?)", (id_, signs))
 
 
-def _remove_chunks(db: Connection, file: Any) -> dict[bytes, bytes]:
-    """Remove the passages of a file; returns their vectors, by the hash of the text."""
-    sql = "SELECT id, hash, data FROM chunk LEFT JOIN vector USING (id) WHERE file = ?"
+def _remove_chunks(db: Connection, file: Any) -> dict[bytes, tuple[bytes, bytes]]:
+    """Remove the passages of a file; returns their vectors and signs, by the hash of the text."""
+    sql = (
+        "SELECT id, hash, data, signs FROM chunk LEFT JOIN vector USING (id)"
+        " LEFT JOIN sign USING (id) WHERE file = ?"
+    )
     rows = list(db.execute(sql, (file,)))
     ids = [(row[0],) for row in rows]
     db.executemany("DELETE FROM words WHERE rowid = ?", ids)
     db.executemany("DELETE FROM vector WHERE id = ?", ids)
+    db.executemany("DELETE FROM sign WHERE id = ?", ids)
     db.execute("DELETE FROM chunk WHERE file = ?", (file,))
-    return {key: data for _, key, data in rows if data is not None}
+    return {key: (data, signs) for _, key, data, signs in rows if signs is not None}
 
 
 def _forget(db: Connection, paths: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import date
 
 from clawkit.memory.words import fold
@@ -23,10 +23,13 @@ Leg = Sequence[tuple[int, float]]
 """Numbers of passages, each with a score that grows with the match; best first."""
 
 
-def mix(text: Leg, vector: Leg | None) -> dict[int, float]:
-    """One score from 0 to 1 for each passage. Without vectors, that of the words."""
+def mix(text: Leg, vector: Leg) -> dict[int, float]:
+    """One score from 0 to 1 for each passage: that of the words or, if none was found, the cosine,
+    if there is only one of them."""
+    if not text:
+        return {id_: min(1.0, max(0.0, cosine)) for id_, cosine in vector}
     by_text = _spread(text)
-    if vector is None:
+    if not vector:
         return by_text
     by_vector = _spread(vector)
     return {
@@ -58,20 +61,15 @@ def recency(path: str, today: date) -> float:
 
 
 def choose(
-    scores: Mapping[int, float],
-    by_words: Mapping[int, object],
-    max_results: int,
-    min_score: float,
-    *,
-    strict: bool,
+    scores: Mapping[int, float], also: Set[int], max_results: int, min_score: float, *, strict: bool
 ) -> list[int]:
-    """The best passages. What only vectors found must reach `min_score`; what has words of the
-    query only if `strict`, and even then it is better than nothing."""
+    """The best passages. If not `strict`, or if none reaches `min_score`, those in `also` do not
+    have to."""
     ranked = sorted(scores, key=lambda id_: (-scores[id_], id_))
     good = [id_ for id_ in ranked if scores[id_] >= min_score]
-    if strict and good:
-        return good[:max_results]
-    return [id_ for id_ in ranked if scores[id_] >= min_score or id_ in by_words][:max_results]
+    if not strict or not good:
+        good = [id_ for id_ in ranked if scores[id_] >= min_score or id_ in also]
+    return good[:max_results]
 
 
 def cut_snippet(text: str, terms: Sequence[str]) -> str:

@@ -22,8 +22,8 @@ from clawkit.errors import ConfigError, ToolAuthorizationError, ToolError, ToolI
 from clawkit.memory.background import Embedding
 from clawkit.memory.embed import Embedder, Learn, make_embedders
 from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, check_lines, cut_excerpt
-from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, Transcripts
-from clawkit.memory.protocols import Corpus, Excerpt, Found, Hit, IndexStatus, OnProgress
+from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, PastSessions
+from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
 from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
 from clawkit.memory.vectors import VectorIndex, find_extension
@@ -44,7 +44,7 @@ def open_memory(
     agent: str,
     workspace: str,
     *,
-    transcripts: Transcripts | None = None,
+    transcripts: PastSessions | None = None,
     plugged: Embedder | None = None,
     learn: Learn = lambda _secrets: None,
 ) -> LocalMemory:
@@ -97,7 +97,7 @@ class LocalMemory:
         embedders: Sequence[Embedder] = (),
         embedding_problem: str = "",
         client: Client | None = None,
-        transcripts: Transcripts | None = None,
+        transcripts: PastSessions | None = None,
         excerpt_chars: int = EXCERPT_CHARS,
         today: Callable[[], date] = date.today,
     ) -> None:
@@ -126,7 +126,7 @@ class LocalMemory:
         max_results: int | None = None,
         min_score: float | None = None,
         corpus: Corpus = "memory",
-    ) -> Found:
+    ) -> MemoryHits:
         wanted = self._settings.query
         count = wanted.max_results if max_results is None else max_results
         lowest = wanted.min_score if min_score is None else min_score
@@ -148,7 +148,7 @@ class LocalMemory:
             problem = f"the search took longer than {SEARCH_S:.0f} seconds; try a shorter query"
             raise ToolError(problem) from None
         active = self._embedding.active if is_mixed else None
-        return Found(
+        return MemoryHits(
             hits,
             "hybrid" if is_mixed else "keyword",
             active.provider if active else "",
@@ -170,7 +170,7 @@ class LocalMemory:
         terms = read_terms(query, index.split)
         by_words: Leg = index.match(match_any(terms), corpus, CANDIDATES) if terms else ()
         by_vector: Leg = self._vectors.nearest(*vector, corpus, CANDIDATES) if vector else ()
-        scores = mix(by_words, by_vector or None)
+        scores = mix(by_words, by_vector)
         today = self._today()
         seen = {
             id_: each
@@ -178,7 +178,9 @@ class LocalMemory:
             if each.source == "memory" or self._may_see(each.path.removeprefix(SESSION_ROOT))
         }
         scores = {id_: scores[id_] * recency(each.path, today) for id_, each in seen.items()}
-        chosen = choose(scores, dict(by_words), count, lowest, strict=strict)
+        # The words of the query, or a similar meaning, are better than nothing.
+        also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
+        chosen = choose(scores, also, count, lowest, strict=strict)
         texts = index.texts(chosen)
         hits = [
             Hit(

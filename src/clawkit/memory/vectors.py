@@ -1,6 +1,7 @@
 """Vectors of passages in the index: one byte for each number, compared by cosine.
 
-sqlite-vec compares them if it is installed, else Python does, which takes ten times as long.
+The signs of the numbers choose the candidates, which is a comparison of bits. The candidates are
+compared by sqlite-vec if it is installed, else in Python.
 """
 
 from __future__ import annotations
@@ -22,6 +23,14 @@ from clawkit.memory.protocols import Corpus
 if TYPE_CHECKING:
     from apsw import Connection
 
+_OVERSAMPLING = 4
+"""Candidates by their signs, for each passage wanted."""
+_NEAREST = (
+    "SELECT id, 1 - coalesce(vec_distance_cosine(vec_int8(data), vec_int8(?)), 1) AS near"
+    " FROM vector WHERE id IN (SELECT id FROM sign WHERE id BETWEEN ? AND ?"
+    " ORDER BY vec_distance_hamming(vec_bit(signs), vec_bit(?)) LIMIT ?)"
+    " ORDER BY near DESC LIMIT ?"
+)
 Waiting = tuple[int, bytes, str]
 """A passage without a vector: its number, the hash of its text, and the text."""
 
@@ -61,7 +70,7 @@ class VectorIndex:
 
         def use(db: Connection) -> None:
             if _meta(db, "space") != space:
-                db.execute("DELETE FROM vector; DELETE FROM meta WHERE name = 'dimension'")
+                db.execute("DELETE FROM vector; DELETE FROM sign; DELETE FROM meta")
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('space', ?)", (space,))
 
         if self._index.run(lambda db: _meta(db, "space")) != space:
@@ -97,11 +106,13 @@ class VectorIndex:
                 return
             dimension = str(max(map(len, made.values()), default=0))
             if _meta(db, "dimension") != dimension:
-                db.execute("DELETE FROM vector")
+                db.execute("DELETE FROM vector; DELETE FROM sign")
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('dimension', ?)", (dimension,))
             rows = [(made[key], id_, key) for id_, key, _ in waiting if key in made]
             sql = "INSERT OR REPLACE INTO vector SELECT id, ? FROM chunk WHERE id = ? AND hash = ?"
             db.executemany(sql, rows)
+            sql = "INSERT OR REPLACE INTO sign SELECT id, ? FROM vector WHERE id = ?"
+            db.executemany(sql, [(_signs(data), id_) for data, id_, _ in rows])
             if cache:
                 entries = [(_key(space, key), data) for key, data in made.items()]
                 # A new row for what is used again: the oldest rows are removed.
@@ -119,13 +130,12 @@ class VectorIndex:
         def look(db: Connection) -> list[tuple[int, float]]:
             if _meta(db, "space") != space or _meta(db, "dimension") != str(len(vector)):
                 return []
+            signs = _signs(vector)
             if not self._can_compare(db):
-                return _compare(db, vector, corpus, limit)
-            sql = (
-                "SELECT id, 1 - coalesce(vec_distance_cosine(vec_int8(data), vec_int8(?)), 1) AS s"
-                " FROM vector WHERE id BETWEEN ? AND ? ORDER BY s DESC LIMIT ?"
-            )
-            found: Any = db.execute(sql, (vector, *RANGES[corpus], limit))
+                ids = _alike(db, signs, corpus, limit * _OVERSAMPLING // 2)
+                return _compare(db, vector, ids, limit)
+            given = (vector, *RANGES[corpus], signs, limit * _OVERSAMPLING, limit)
+            found: Any = db.execute(_NEAREST, given)
             return list(found)
 
         return self._index.run(look)
@@ -149,11 +159,27 @@ class VectorIndex:
         return True
 
 
-def _compare(db: Connection, vector: bytes, corpus: Corpus, limit: int) -> list[tuple[int, float]]:
+def _signs(vector: bytes) -> bytes:
+    """One bit for each number: whether it is positive."""
+    bits = "".join("1" if 0 < value < 128 else "0" for value in vector)
+    return int(bits, 2).to_bytes((len(bits) + 7) // 8, "little")
+
+
+def _alike(db: Connection, signs: bytes, corpus: Corpus, limit: int) -> list[int]:
+    """The passages whose signs differ least, which takes Python a microsecond each."""
+    wanted, read = int.from_bytes(signs, "little"), int.from_bytes
+    rows: Any = db.execute("SELECT id, signs FROM sign WHERE id BETWEEN ? AND ?", RANGES[corpus])
+    found = [((wanted ^ read(data, "little")).bit_count(), id_) for id_, data in rows]
+    return [id_ for _, id_ in heapq.nsmallest(limit, found)]
+
+
+def _compare(
+    db: Connection, vector: bytes, ids: Iterable[int], limit: int
+) -> list[tuple[int, float]]:
     wanted = array("b", vector)
     length = math.sqrt(sum(map(mul, wanted, wanted))) or 1.0
     scored = []
-    rows: Any = db.execute("SELECT id, data FROM vector WHERE id BETWEEN ? AND ?", RANGES[corpus])
+    rows: Any = db.executemany("SELECT id, data FROM vector WHERE id = ?", [(id_,) for id_ in ids])
     for id_, data in rows:
         other = array("b", data)
         size = math.sqrt(sum(map(mul, other, other))) or 1.0

@@ -12,7 +12,7 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.memory.protocols import Corpus, Found, Hit, Memory
+from clawkit.memory.protocols import Corpus, Hit, Memory, MemoryHits
 from clawkit.sessions.visibility import Sight
 from clawkit.tools import _memory as _m
 from clawkit.tools import _sessions as _s
@@ -84,7 +84,7 @@ def _to_row(hit: Hit, *, cites: bool) -> dict[str, Any]:
     return row
 
 
-def _facts(found: Found, rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _facts(found: MemoryHits, rows: list[dict[str, Any]]) -> dict[str, Any]:
     facts: dict[str, Any] = {"mode": found.mode}
     facts |= {"provider": found.provider, "model": found.model} if found.provider else {}
     facts["citations"] = "on" if any("citation" in row for row in rows) else "off"
