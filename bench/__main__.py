@@ -27,6 +27,7 @@ from bench import (
     gateway_server,
     gateway_soak,
     mcp,
+    memory,
     plugins,
     races,
     sandbox,
@@ -231,6 +232,7 @@ def main() -> int:
         "gateway-soak": gateway_soak.measure,
         "mcp": mcp.measure,
         "extraction": extraction.measure,
+        "memory": memory.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

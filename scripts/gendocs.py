@@ -30,7 +30,7 @@ from clawkit.config.model import Config
 from clawkit.config.section import Partial, Section, Shape, describe, layout_of
 from clawkit.config.sections.tools import Attachments, SessionsSpawn, Tools
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES, CatalogEntry
-from clawkit.core.context import Scope
+from clawkit.core.context import Scope, Sender
 from clawkit.core.tool import Tool
 from clawkit.models.discover import default_model
 from clawkit.models.known import PROVIDERS
@@ -166,7 +166,14 @@ def search_providers(_: str) -> str:
 def parameters(name: str) -> str:
     """The parameters of one tool."""
     if name in CATALOG:
-        scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True, search=("any", "grok"))
+        owner = Sender(owner=True)
+        scope = Scope(
+            sender=owner,
+            delegates=True,
+            in_gateway=True,
+            in_heartbeat=True,
+            search=("any", "grok"),
+        )
         tool = load_tool(CATALOG[name], ON, scope)
     else:
         tool = importlib.import_module(BUNDLED[name]).plugin.factories[0](PluginContext())

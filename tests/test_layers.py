@@ -40,7 +40,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation handover worktrees "
-    "turns messenger command_check automation gateway mcp_server bundled run_skills",
+    "turns messenger command_check automation gateway mcp_server bundled run_skills run_memory",
     7: "cli ui testing adapters",
     8: "__main__",
 }
@@ -50,6 +50,7 @@ SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
         *(("runtime", "services"), ("services", "automation"), ("services", "run_skills")),
+        *(("services", "run_memory"), ("run_memory", "services")),
         *((one, "bundled") for one in ("runtime", "services", "agent_session", "gateway")),
         ("bundled", "telemetry"),
         *(("agent_session", other) for other in ("runtime", "services")),
@@ -76,6 +77,8 @@ SIDEWAYS = {
         # Large pages are read by a confined program.
         ("web", "process"),
         ("canvas", "nodes"),
+        # Opening notes below their roots.
+        ("memory", "fs"),
         # Opening files below a root; variables that control programs.
         *(("skills", other) for other in ("fs", "process")),
         *((one, "models") for one in ("memory", "media")),

@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from clawkit.agent import prompt as prompts
@@ -44,6 +45,7 @@ from clawkit.sessions.protocols import Messenger, Session, SessionState, locate_
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
+from clawkit.tools._memory import cites, is_private
 from clawkit.turns import Turns, stream_events
 
 if TYPE_CHECKING:
@@ -219,7 +221,7 @@ class Agent:
                 history=kept.load() if kept else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=settings_of(
-                    loaded.config, lambda name: selection.model(name, strict=True)
+                    loaded.config, kit.run.scope, partial(selection.model, strict=True)
                 ),
                 thinking=thinking or thinking_of(loaded.config, settings, stored.thinking),
                 usage=stored.usage,
@@ -228,6 +230,8 @@ class Agent:
             is_pinned = bool(chosen) or bool(selection.catalog.candidates())
             made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
             made.own_model, made.deliver = chosen or None, deliver
+            if kept:
+                talk.is_flushed, talk.on_flush = kept.is_flushed, kept.mark_flushed
             made._join(parent)
             if parent is not None:
                 made.plain_loaded = parent.plain_loaded
@@ -464,10 +468,9 @@ class Agent:
     def prompt(self, schema: str = "") -> str:
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
-        names = prompts.NAMES if self._mode == "full" else prompts.SUB_AGENT_NAMES
         files = prompts.read_workspace_files(
             run.workspace,
-            names,
+            prompts.names_of(self._mode, is_private=is_private(run.scope)),
             max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars,
             max_total_chars=agent.bootstrap_total_max_chars or defaults.bootstrap_total_max_chars,
             redact=run.redactor.text,
@@ -492,6 +495,7 @@ class Agent:
             bool(self.delegation and self.delegation.settings.delegation_mode == "prefer"),
             self.kit.assembly.deferral.directory,
             self.skills.prompt if self.skills else "",
+            cites(config, run.scope),
         )
         return prompts.build_prompt(self.kit.assembly.direct, around, files)
 

@@ -28,6 +28,7 @@ from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics, NoDiagnostics
 from clawkit.media.protocols import Media, PageReader
+from clawkit.memory.protocols import Memory
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.run_skills import RunSkills
@@ -104,6 +105,7 @@ class Services(Mapping[type, object]):
             Confines: self._confines,
             ExecGate: self._gate,
             Sessions: self._sessions,
+            Memory: self._memory,
             Plan: Plan,
             CronControl: self._cron,
             Redactor: lambda: self._redactor,
@@ -505,6 +507,11 @@ class Services(Mapping[type, object]):
 
         place = locate_store(self._loaded.config.session.store, os.environ)
         return SessionStore(place, self._redactor.text)
+
+    def _memory(self) -> Any:
+        from clawkit.run_memory import open_run_memory
+
+        return open_run_memory(self, self._loaded, self._scope, self._place, self._redactor)
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """The judge for commands of this run; `settings` replace those in force."""

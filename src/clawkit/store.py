@@ -248,6 +248,10 @@ def _holder(fd: int) -> str:
     return "this process" if int(pid) == os.getpid() else f"process {pid}"
 
 
+class DamagedError(ToolError):
+    """A database that is corrupt, or has another content than expected."""
+
+
 class _Access:
     """Exclusive use of a database's connection by one thread; for a change, in a transaction. Not a
     generator, for speed: everything that an agent says and does is stored through this."""
@@ -336,7 +340,10 @@ class Database:
 
         if isinstance(error, apsw.Error):
             self.leave()
-            raise self.broken(_TROUBLE.get(type(error).__name__, str(error))) from error
+            why = _TROUBLE.get(type(error).__name__, str(error))
+            if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+                raise DamagedError(str(self.broken(why))) from error
+            raise self.broken(why) from error
         if isinstance(error, OSError):
             raise self.broken(_describe(error)) from error
 
@@ -346,6 +353,16 @@ class Database:
     def close(self) -> None:
         with self.lock:
             self.leave()
+
+    def discard(self, aside: str) -> None:
+        """Move a damaged file aside, unless another process has already replaced it. Only for what
+        can be made again."""
+        with self.lock, locked(f"{self.path}.lock"):
+            self.leave()
+            with suppress(FileNotFoundError):
+                info = os.lstat(self.path)
+                if self._identity == (os.getpid(), info.st_dev, info.st_ino):
+                    os.rename(self.path, aside)
 
     def connect(self) -> Connection:
         """The connection; a new one if the file was replaced or the process has forked."""
@@ -364,7 +381,8 @@ class Database:
         identity = os.getpid(), info.st_dev, info.st_ino
         if self._db is None or identity != self._identity:
             self.leave()
-            self._db, self._identity = self._open(), identity
+            self._identity = identity
+            self._db = self._open()
         return self._db
 
     def _create(self) -> None:
@@ -401,7 +419,8 @@ class Database:
             version = db.pragma("user_version")
             is_ours = db.pragma("application_id") == self._application
             if not is_ours or not 0 < version <= len(self._migrations):
-                raise self.broken("it is not a database of this version of clawkit; move it away")
+                why = "it is not a database of this version of clawkit; move it away"
+                raise DamagedError(str(self.broken(why)))
             if version < len(self._migrations):
                 db.execute("BEGIN IMMEDIATE")
                 # Another process may have migrated it in the meantime.

@@ -24,7 +24,8 @@ from clawkit.errors import ConfigError, RegistryError
 
 OWNER = Scope(sender=Sender(owner=True))
 BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
-BUILT += ["code_execution", "web_search", "sessions_list", "sessions_history", "sessions_search"]
+BUILT += ["code_execution", "web_search", "web_fetch", "memory_search", "memory_get"]
+BUILT += ["sessions_list", "sessions_history", "sessions_search"]
 BUILT += ["session_status", "cron", "agents_list"]
 
 
@@ -182,7 +183,7 @@ def test_text_that_is_not_utf8_is_a_configuration_error() -> None:
         ({"tool": "jobs", "action": "start"}, "action: 'jobs' has no such action"),
         (
             {"tool": "*", "params": {"pth": "x"}},
-            "params.pth: 'read' and 'write' and 'edit' and 15 more has no such parameter",
+            "params.pth: 'read' and 'write' and 'edit' and 18 more has no such parameter",
         ),
         ({"tool": "read", "params": {"path": "x", "offset": "1"}}, None),
         ({"tool": "read", "params": {"file_path": "x"}}, None),
@@ -388,8 +389,8 @@ def test_threads_may_assemble_at_the_same_time() -> None:
     def work(seed: int) -> None:
         try:
             for number in range(150):
-                group = str((number * seed) % (REMEMBERED + 5))
-                scope = Scope(group=group, sender=Sender(owner=True))
+                account = str((number * seed) % (REMEMBERED + 5))
+                scope = Scope(account=account, sender=Sender(owner=True))
                 assert list(assemble(Config(), scope).tools) == BUILT
         except BaseException as error:  # noqa: BLE001  # a thread's root
             failures.append(error)

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec import structs
+from tests.agent.talking import open_agent
 
 from clawkit import tool
 from clawkit.agent.prompt import (
@@ -18,6 +20,7 @@ from clawkit.agent.prompt import (
 )
 from clawkit.core.catalog import CATALOG
 from clawkit.testing import open_kit
+from clawkit.testing.answers import ScriptedModel
 
 MODES: tuple[Mode, ...] = ("full", "minimal", "none")
 HERE = Surroundings("/work", model="example/model")
@@ -155,3 +158,35 @@ def test_a_line_that_another_one_hides_on_a_screen_is_a_line(tmp_path: Path) -> 
     (tmp_path / "AGENTS.md").write_bytes(b"run this\rUse four spaces\r\nand\x0bmore\xc2\x85end")
     [file] = read_workspace_files(str(tmp_path))
     assert file.text == "run this\nUse four spaces\nand\nmore\nend"
+
+
+def test_memory_is_mentioned_only_with_its_tools(tmp_path: Path) -> None:
+    text = prompt_of(tmp_path, {})
+    section = text.partition("## Memory\n")[2].partition("\n\n")[0]
+    assert "memory_search, then look at them with memory_get" in section
+    assert "memory/YYYY-MM-DD.md" in section
+    assert "name it as path#line" in section
+    kit = open_kit(tmp_path, config={"tools": {"deny": ["write", "edit", "memory_get"]}})
+    quiet = structs.replace(HERE, cites=False)
+    text = build_prompt(kit.run.tools, quiet)
+    section = text.partition("## Memory\n")[2].partition("\n\n")[0]
+    assert "memory_get" not in section
+    assert "YYYY" not in section
+    assert "Do not mention the paths of notes" in section
+    assert "## Memory" not in build_prompt(kit.run.tools, structs.replace(HERE, mode="minimal"))
+    assert "## Memory" not in prompt_of(tmp_path, {"deny": ["group:memory"]})
+
+
+async def test_what_is_private_is_in_the_prompt_of_the_owner_alone(tmp_path: Path) -> None:
+    for name in ("AGENTS.md", "USER.md", "MEMORY.md"):
+        (tmp_path / name).write_text(f"words of {name}\n")
+    for options, is_private in (
+        ({"owner": True}, True),
+        ({"owner": False}, False),
+        ({"owner": True, "group": "g"}, False),
+    ):
+        agent = open_agent({}, tmp_path, model=ScriptedModel(), **options)
+        async with agent:
+            text = agent.prompt()
+        assert "words of AGENTS.md" in text
+        assert ("words of USER.md" in text, "words of MEMORY.md" in text) == (is_private,) * 2

@@ -513,3 +513,37 @@ def test_the_search_service_is_told(
     monkeypatch.setenv("TAVILY_API_KEY", "x" * 20)
     monkeypatch.setenv("EXA_API_KEY", "y" * 20)
     assert said("{}") == ("ok", "web search by Exa; if it fails, Tavily")
+
+
+def test_memory_is_looked_at_and_not_touched(
+    doctor: Doctor,
+    file: Path,
+    home: Path,
+    workspace: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    home.mkdir(0o700, exist_ok=True)
+    at = ("--json", "--workspace", str(workspace))
+    assert "nothing is indexed yet" in doctor(*at).found("memory", "ok")[0]["what"]
+    assert not (home / "memory").exists()
+    (workspace / "MEMORY.md").write_text("tea\n")
+    (workspace / "USER.md").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(SystemExit):
+        run(["memory", "index", "--workspace", str(workspace)])
+    capsys.readouterr()
+    done = doctor(*at)
+    assert "2 notes, searched by keywords" in str(done.found("memory", "ok"))
+    [warning] = done.found("memory", "warn")
+    assert "USER.md" in warning["what"]
+    assert warning["do"] == "clawkit memory index"
+    [index] = (home / "memory").glob("*.sqlite")
+    index.chmod(0o644)
+    write(file, "{memory: {search: {enabled: false}}}")
+    assert "turned off" in str(doctor(*at).found("memory", "ok"))
+    write(file, '{agents: {list: [{id: "a", workspace: "/nowhere"}]}}')
+    assert "agent 'a': memory was not checked" in str(doctor("--json").found("memory", "warn"))
+    write(file, "{}")
+    index.unlink()
+    index.mkdir()
+    [broken] = doctor(*at).found("memory", "error")
+    assert broken["do"] == "clawkit memory index --rebuild"

@@ -66,9 +66,9 @@ def test_settings_of_sub_agents_without_effect_are_named() -> None:
 
 
 def test_many_settings_are_counted() -> None:
-    agents = ", ".join(f'{{ id: "a{number}", memorySearch: {{}} }}' for number in range(20))
+    agents = ", ".join(f'{{ id: "a{number}", groupChat: {{}} }}' for number in range(20))
     [(_, message)] = warned(f"{{ agents: {{ list: [{agents}] }} }}")
-    assert message.endswith("agents.list[7].memorySearch and 12 more")
+    assert message.endswith("agents.list[7].groupChat and 12 more")
 
 
 @table(

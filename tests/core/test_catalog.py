@@ -11,7 +11,7 @@ from clawkit.agent.assemble import load_tool
 from clawkit.config.model import Config
 from clawkit.config.sections.tools import Tools
 from clawkit.core.catalog import ALIASES, CATALOG, GROUPS, PROFILES, CatalogEntry, canonical
-from clawkit.core.context import Scope
+from clawkit.core.context import Scope, Sender
 from clawkit.core.tool import Tool, is_tool_name
 
 ENTRIES = list(CATALOG.values())
@@ -32,7 +32,13 @@ def test_every_available_entry_leads_to_the_tool_of_that_name(subtests: pytest.S
     cases: Iterable[CatalogEntry] = [entry for entry in ENTRIES if entry.available]
     for entry in cases:
         with subtests.test(f"{entry!r:.80}"):
-            scope = Scope(delegates=True, in_gateway=True, in_heartbeat=True, search=("grok",))
+            scope = Scope(
+                sender=Sender(owner=True),
+                delegates=True,
+                in_gateway=True,
+                in_heartbeat=True,
+                search=("grok",),
+            )
             tool = load_tool(entry, Config(tools=Tools(update_plan=True)), scope)
             assert isinstance(tool, Tool)
             assert tool.name == entry.id

@@ -73,8 +73,10 @@ async def test_the_card_of_a_real_run(tmp_path: Path) -> None:
         result = await kit.call("session_status")
     assert "model openai/gpt-5\n" in result.as_text()
     assert "agents_list (1 removed by policy, 10 off by settings)\n" in result.as_text()
-    built = "read write edit apply_patch grep find exec process code_execution sessions_list"
-    built += " sessions_history sessions_search session_status cron agents_list"
+    built = "read write edit apply_patch grep find exec process code_execution memory_search"
+    built += (
+        " memory_get sessions_list sessions_history sessions_search session_status cron agents_list"
+    )
     assert result.details["tools"] == built.split()
     assert result.details["modelProvider"] == "openai"
     assert result.details["senderIsOwner"] is True

@@ -12,7 +12,7 @@ from tests.tables import table
 from clawkit.agent.assemble import assemble
 from clawkit.config.load import loads
 from clawkit.config.modelref import parse_ref
-from clawkit.core.catalog import CONTROLS
+from clawkit.core.catalog import CONTROLS, GROUPS
 from clawkit.core.context import Scope
 from clawkit.core.result import Result
 from clawkit.runtime import Toolkit
@@ -140,9 +140,9 @@ def test_settings_and_model_decide_who_is_offered_it(
 def test_a_tool_that_policy_removes_is_not_called_off() -> None:
     config = loads(json.dumps({"tools": {"deny": ["update_plan", "ls"]}})).config
     assembly = assemble(config, Scope(delegates=True))
-    assert assembly.off == {"heartbeat_respond", *CONTROLS}
+    assert assembly.off == {"heartbeat_respond", *GROUPS["group:memory"], *CONTROLS}
     assert "tools.deny denies it" in assembly.refused["update_plan"]
     owners = sum(
         name in assembly.refused for name in ("cron", "gateway", "nodes", "whatsapp_login")
     )
-    assert (assembly.in_force.removed, assembly.in_force.off) == (2 + owners, 4)
+    assert (assembly.in_force.removed, assembly.in_force.off) == (2 + owners, 6)

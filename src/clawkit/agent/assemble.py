@@ -18,7 +18,7 @@ from msgspec import Struct, structs
 from clawkit.agent.deferral import Deferral, make_controls, plan_deferral
 from clawkit.config.model import Config
 from clawkit.core.approval import Ask, Deny
-from clawkit.core.catalog import CARRIER, CATALOG, CONTROLS, CatalogEntry, canonical
+from clawkit.core.catalog import CARRIER, CATALOG, CONTROLS, GROUPS, CatalogEntry, canonical
 from clawkit.core.context import Context, InForce, Scope
 from clawkit.core.params import advertised
 from clawkit.core.tool import (
@@ -39,6 +39,8 @@ from clawkit.schema.choose import check_schema
 SETTINGS = "settings"
 """The trace step of tools that are removed by settings rather than by allow and deny lists."""
 REMEMBERED = 64
+_READERS = GROUPS["group:memory"]
+"""Tools that read files, but are not file tools."""
 
 
 class Assembly(Struct, frozen=True, dict=True):
@@ -83,7 +85,13 @@ class Assembly(Struct, frozen=True, dict=True):
 
     def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         """The decision of `tools.rules` on one call."""
-        return judge(self.rules, tool, canonical(tool.name), params, ctx)
+        name = canonical(tool.name)
+        said = judge(self.rules, tool, name, params, ctx)
+        if said is None and name in _READERS:
+            # What is hidden from `read` must not be found in notes either.
+            conditional = [rule for rule in self.rules if rule.params]
+            said = judge(conditional, tool, "read", params, ctx)
+        return said
 
     def effect_on(self, tool: str, path: str, workspace: str) -> str:
         """The decision of `tools.rules` on a file tool's use of a path: `allow`, `ask` or `deny`.

@@ -164,6 +164,10 @@ class Conversation(Struct, eq=False):
     """Returns the cost in dollars of other sessions that count towards the same limit."""
     persist: Callable[[content.ToolResult], content.ToolResult] | None = None
     """Returns a result as it is to be kept."""
+    is_flushed: bool = False
+    """Whether notes were saved since the last compaction."""
+    on_flush: Callable[[bool], None] = lambda _is_flushed: None
+    """Called when that changes; may raise `ToolError` if it cannot be stored."""
     restate: Callable[[], str] = str
     """Returns text that a summary must include in addition to the conversation."""
     last_text: str = ""
@@ -179,6 +183,8 @@ class Conversation(Struct, eq=False):
     """Tokens of the last request and its answer, as counted by the provider."""
     _counted: int = 0
     """Number of messages of the history included in that count."""
+    _left: int = 0
+    """Answers that the turn may still take, after the next one."""
     _unsaved: str = ""
     """The error because of which the conversation could not be stored."""
 
@@ -325,7 +331,9 @@ class Conversation(Struct, eq=False):
     async def _work(self) -> None:
         if self.run.watch is not None:
             self.run.watch.begin()
-        for _ in range(self.limits.max_steps):
+        self._left = self.limits.max_steps
+        while self._left > 0:
+            self._left -= 1
             while self._steering:
                 self._say(self._steering.popleft(), steering=True)
             self._check_stored()
@@ -353,6 +361,7 @@ class Conversation(Struct, eq=False):
 
     async def _answer(self) -> content.Assistant:
         """The model's next answer, stored. Compacts the conversation if it does not fit."""
+        await self._save_notes()
         if compacting.is_due(self.context_tokens, self.model.facts, self.compaction):
             compacting.check_last(self.history, self.model, self.compaction)
             await self._shorten()
@@ -385,17 +394,54 @@ class Conversation(Struct, eq=False):
             self._warn("the answer reached its token limit and was cut off")
         return answer
 
-    async def _stream(self) -> content.Assistant:
-        """Stream one answer. If it fails, the part received so far is stored."""
-        request = Request(
+    async def _save_notes(self) -> None:
+        """Let the model save notes once before each compaction. A failure is only reported."""
+        if self.is_flushed or not compacting.is_near(
+            self.context_tokens, self.model.facts, self.compaction
+        ):
+            return
+        from clawkit.agent import memory_flush as notes
+
+        if not notes.has_place(self.run) or not self._left or self.why_spent():
+            return
+        settings = cast("compacting.FlushSettings", self.compaction.flush)
+        self.is_flushed = True
+        try:
+            self.on_flush(True)
+            if saved := await notes.flush(self, settings):
+                self._tell(events.Noticed(f"saved notes to {saved}"))
+        except (ModelError, ToolError, TimeoutError) as error:
+            why = str(error) or f"no answer within {settings.timeout_s:g} s"
+            self._warn(f"no notes were saved before the conversation is shortened: {why}")
+
+    def answered(self) -> Request:
+        """The next request without the messages that the model has not answered."""
+        end = len(self.history)
+        while end and isinstance(self.history[end - 1], content.User):
+            end -= 1
+        return self._request(self.history[:end])
+
+    def may_ask(self) -> bool:
+        """Whether the limits of the turn allow another answer besides the next one; counts it."""
+        if not self._left or self.why_spent():
+            return False
+        self._left -= 1
+        return True
+
+    def _request(self, history: Sequence[content.Message]) -> Request:
+        return Request(
             self.system,
-            self.view.show(self.history),
+            self.view.show(history),
             self.tools,
             thinking=self.thinking,
             session=self.session,
             params=self.params,
             tokens=self.context_tokens if self._context else 0,
         )
+
+    async def _stream(self) -> content.Assistant:
+        """Stream one answer. If it fails, the part received so far is stored."""
+        request = self._request(self.history)
         self._tell(events.Requested(str(self.model.ref)))
         heard = PartialAnswer(self._tell if self._listening else None)
         # The stream is a generator: it must be closed to end the request.
@@ -508,6 +554,9 @@ class Conversation(Struct, eq=False):
         if done.trouble:
             self._warn(done.trouble)
         self._tell(events.Compacted(before, self.context_tokens, summary.text))
+        if self.is_flushed:
+            self.is_flushed = False
+            self.on_flush(False)
         return True
 
 

@@ -113,6 +113,7 @@ def _diagnose(
     check("chat", checks.check_extra("tui", has_tui(), "the chat shows plain lines"))
     check("plugins", services.check_plugins(loaded.config))
     check("skills", services.check_skills(loaded, workspace))
+    check("memory", services.check_memory(loaded, workspace))
     check("files", checks.check_files(loaded.config))
     check("commands", checks.check_commands(loaded.config))
     check("sandbox", services.check_sandbox(loaded, workspace))

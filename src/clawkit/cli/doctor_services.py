@@ -15,6 +15,7 @@ from clawkit.agent.assemble import assemble
 from clawkit.automation import open_cron
 from clawkit.cli import doctor_checks as checks
 from clawkit.cli.doctor_checks import Finding, Findings, fault, ok, warn
+from clawkit.cli.memory import inspect_memory
 from clawkit.cli.models import ChosenModel, Source, access, listening, models_in_use
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
 from clawkit.cli.options import counted
@@ -41,6 +42,7 @@ from clawkit.sessions.store import SessionStore
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database
 from clawkit.text import human_size, human_time, one_line
+from clawkit.tools._memory import is_enabled
 from clawkit.web.search.protocols import SearchError
 from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
 from clawkit.web.search.table import (
@@ -383,6 +385,35 @@ def check_jobs(loaded: Loaded, env: Mapping[str, str]) -> Findings:
             times = counted(state.consecutive_errors, "time")
             what = f"{name} failed {times} in a row: {one_line(state.last_error, 200)}"
             yield warn(what, f"clawkit cron runs {job.id[:8]}")
+
+
+def check_memory(loaded: Loaded, workspace: str | None) -> Findings:
+    """The memory of every agent that uses it."""
+    agents = loaded.config.agents
+    for agent in agents.ids()[: checks.MAX_AGENTS]:
+        whose = f"agent {agent!r}: " if len(agents.ids()) > 1 else ""
+        if not is_enabled(loaded.config, agent):
+            yield ok(f"{whose}memory is turned off (memory.search.enabled is false)")
+            continue
+        do = "clawkit memory index --rebuild" + (f" --agent {shlex.quote(agent)}" if whose else "")
+        try:
+            found = inspect_memory(loaded, agent, workspace)
+            if found is None:
+                yield ok(f"{whose}nothing is indexed yet; the first search does that")
+                continue
+        except ConfigError as error:  # the workspace, which another check reports
+            yield warn(f"{whose}memory was not checked: {error}")
+            continue
+        except ToolError as error:
+            yield fault(f"{whose}{error}", do)
+            continue
+        by = (
+            f"keywords and {found.provider} {found.model}".strip() if found.provider else "keywords"
+        )
+        notes = counted(found.files + found.pending, "note")
+        yield ok(f"{whose}{notes}, searched by {by}")
+        for problem in found.problems[: checks.MAX_LISTED]:
+            yield warn(f"{whose}{one_line(problem, 300)}", do.removesuffix(" --rebuild"))
 
 
 def check_skills(loaded: Loaded, workspace: str | None) -> Findings:

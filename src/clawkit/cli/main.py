@@ -45,6 +45,7 @@ COMMANDS = {
         "List plugins, see what they add, enable and disable them.",
     ),
     "skills": ("clawkit.cli.skills:", "List, check and install skills."),
+    "memory": ("clawkit.cli.memory:", "Search, show and remove notes; see what is indexed."),
     "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
         "clawkit.cli.sandbox:",
@@ -116,6 +117,14 @@ A skill is a directory with SKILL.md: instructions that the model reads when a t
 clawkit skills list                    skills, and what they cost
 clawkit skills check                   why each is offered, or not
 clawkit skills install weather.skill   unpack one into the state directory
+""",
+    "memory": """
+Notes are Markdown files in the workspace: MEMORY.md and memory/. You can edit them yourself.
+
+\b
+clawkit memory status                what is indexed, and problems
+clawkit memory search tea            what the agent finds
+clawkit memory forget MEMORY.md:3    remove a line
 """,
     "sandbox": """
 \b
@@ -299,6 +308,13 @@ SUBCOMMANDS = {
         "info": ("info", "Show everything about a skill."),
         "install": ("install", "Install a skill from a directory or an archive."),
         "list": ("list_skills", "List skills, and how many tokens each costs in the prompt."),
+    },
+    "memory": {
+        "forget": ("forget", "Remove a note, or some lines of it."),
+        "index": ("index", "Index what has changed, including embeddings."),
+        "search": ("search", "Search notes, as the agent does."),
+        "show": ("show", "Show part of a note."),
+        "status": ("status", "Show what is indexed, and problems."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         WebhookSettings,
     )
     from clawkit.config.sections.messaging import Binding, Channel, Messages
-    from clawkit.config.sections.plugins import Mcp, Memory, Plugins
+    from clawkit.config.sections.plugins import Mcp, MemoryConfig, Plugins
     from clawkit.config.sections.skills import Skills
     from clawkit.config.sections.web import Browser, Tts
 
@@ -50,7 +50,7 @@ class Config(Section):
     session: SessionSettings = SessionSettings()
     messages: "Messages | None" = None
     tts: "Tts | None" = None
-    memory: "Memory | None" = None
+    memory: "MemoryConfig | None" = None
     channels: "dict[str, Channel]" = {}  #: Chat channels, by id.
     logging: Logging = Logging()
     diagnostics: DiagnosticsSettings = DiagnosticsSettings()

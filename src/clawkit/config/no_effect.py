@@ -10,16 +10,18 @@ import msgspec
 from clawkit.config.json5 import format_path
 from clawkit.config.model import Config
 
-_AGENT = """
-contextLimits heartbeat.accountId heartbeat.directPolicy heartbeat.to memorySearch
-models.*.streaming
+_SEARCH = ("multimodal", "remote.batch", "store.fts")
+_AGENT = f"""
+contextLimits.postCompactionMaxChars heartbeat.accountId heartbeat.directPolicy heartbeat.to
+models.*.streaming {" ".join(f"memorySearch.{each}" for each in _SEARCH)}
 subagents.announceTimeoutMs subagents.model.timeoutMs
 """
 _ONE_AGENT = f"""{_AGENT}
-groupChat memory tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
+groupChat {" ".join(f"memory.search.{each}" for each in _SEARCH)}
+tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
-    "": "browser memory tts",
+    "": "browser tts",
     "messages.": "ackReaction groupChat responsePrefix tts",
     "agents.defaults.": f"""{_AGENT}
         imageGenerationModel imageModel mediaMaxMb mediaModels pdfMaxMb pdfMaxPages
@@ -32,6 +34,7 @@ _KEYS = {
     "env.": "shellEnv",
     "gateway.": "auth.allowTailscale nodes.browser",
     "hooks.mappings.*.": "channel to",
+    "memory.search.": " ".join(_SEARCH),
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "plugins.entries.*.": "llm.allowAgentIdOverride subagent",
     "session.": """dmScope identityLinks reset resetByChannel resetByType

@@ -63,7 +63,9 @@ search_cache_file = _in_home("cache", "web-search.sqlite")
 audit_file = _in_home("logs", "exec-approvals.jsonl")
 """The log of every decision about a command."""
 web_cache_file = _in_home("cache", "web.sqlite")
-"""The database of fetched pages and search results."""
+"""Fetched pages, kept for a while."""
+memory_dir = _in_home("memory")
+"""The indexes of memory, one for each agent and workspace."""
 skills_dir = _in_home("skills")
 """Skills that `clawkit skills install` has installed."""
 

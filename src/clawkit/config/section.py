@@ -290,7 +290,7 @@ _DEFERRED = {
     for module, names in {
         "gateway": ("CommandSettings", "Cron", "GatewaySettings", "Heartbeat", "WebhookSettings"),
         "messaging": ("Binding", "Channel", "Forwarding", "GroupChat", "Messages", "MessageTool"),
-        "plugins": ("AgentMemory", "Mcp", "Memory", "MemorySearch", "Plugins"),
+        "plugins": ("AgentMemory", "Mcp", "MemoryConfig", "MemorySearch", "Plugins"),
         "skills": ("AgentSkillLimits", "Skills"),
         "web": ("Browser", "MediaSettings", "Tts", "Web"),
     }.items()

@@ -27,7 +27,7 @@ class Hit(msgspec.Struct, frozen=True):
     source: Source
 
 
-class Found(msgspec.Struct, frozen=True):
+class MemoryHits(msgspec.Struct, frozen=True):
     hits: Sequence[Hit]
     """Best first."""
     mode: Mode
@@ -78,7 +78,7 @@ class Memory(Protocol):
         max_results: int | None = None,
         min_score: float | None = None,
         corpus: Corpus = "memory",
-    ) -> Found:
+    ) -> MemoryHits:
         """Passages that match, best first; brings the index up to date first."""
         ...
 

@@ -27,6 +27,7 @@ ROLES = {
     "models": ("clawkit.models.protocols:ModelProvider", "models, named `<plugin>/<model>`"),
     "sandbox": ("clawkit.sandbox.protocols:Sandbox", "where commands run confined"),
     "search": ("clawkit.web.search.protocols:SearchProvider", "searches for `web_search`"),
+    "embeddings": ("clawkit.memory.embed:Embedder", "vectors of texts, for memory"),
     "documents": ("clawkit.media.protocols:PageReader", "reads the pages of documents"),
 }
 """What one plugin provides, by name as in `plugins.slots`: the Protocol of what its factory

@@ -53,6 +53,8 @@ KEEP_CHANGES = 200
 MAX_STATE = 8_192
 _SIGNS = LETTERS + DIGITS
 MAX_TITLE = 120
+_FLUSHED = "memoryFlushed"
+"""A key of the state."""
 _TITLE_FROM = 60
 MAX_MESSAGE = 20_000
 """Characters."""
@@ -372,6 +374,14 @@ class LiveSession:
         keep_from = min((number for _, number in known.values()), default=after)
         self.last = self.store.compact(self.id, summary, keep_from)
         self._numbers = {**known, id(summary): (summary, self.last)}
+
+    @property
+    def is_flushed(self) -> bool:
+        """Whether notes were saved since the last compaction."""
+        return bool(self.session.state.get(_FLUSHED))
+
+    def mark_flushed(self, is_flushed: bool) -> None:
+        self.update(state={_FLUSHED: is_flushed or None})
 
     def update(self, **changes: Any) -> None:
         self.store.update(self.id, **changes)

@@ -27,12 +27,23 @@ class ContextLimits(Section):
     """Maximum characters of workspace rules kept."""
 
 
+class MemoryFlush(Section):
+    """Saving notes before a conversation is compacted."""
+
+    enabled: bool = True  #: Let the model save notes in the workspace before compaction.
+    soft_threshold_tokens: Count = 4_000  #: Tokens before the limit of compaction.
+    model: str | None = None  #: Model that writes the notes; unset is the agent's.
+    prompt: str | None = None  #: What the model is told; `{file}` is the file for the notes.
+    system_prompt: str | None = None  #: Added to the system prompt; not cached by providers.
+
+
 class Compaction(Section):
     enabled: bool = True  #: Shorten conversations that get too long.
     model: str | None = None  #: Model that writes the summary; unset is the agent's.
     keep_recent_tokens: Positive | None = None  #: Tokens of recent conversation kept verbatim.
     recent_turns_preserve: Count | None = None  #: Recent turns kept verbatim.
     timeout_seconds: Positive | None = None  #: Seconds to wait for the summary.
+    memory_flush: MemoryFlush = MemoryFlush()
 
 
 class PruningTools(Section):

@@ -206,7 +206,7 @@ class MemorySearch(Section):
         return msgspec.structs.replace(result, extra_paths=[*self.extra_paths, *more])
 
 
-class Memory(Section):
+class MemoryConfig(Section):
     """Long-term memory."""
 
     citations: Literal["auto", "on", "off"] = "auto"  #: Name sources; auto does in direct chats.

@@ -1,0 +1,327 @@
+"""`clawkit memory`: the notes of an agent: what is indexed, searching, showing, forgetting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from clawkit.cli import options as cli
+from clawkit.config.load import Loaded, load
+from clawkit.config.paths import abbreviate_home
+from clawkit.core.context import Scope, Sender
+from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
+from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
+from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, Memory, MemoryHits
+from clawkit.memory.service import index_file
+from clawkit.runtime import resolve_workspace
+from clawkit.services import Services
+from clawkit.text import human_size, printable
+from clawkit.tools._memory import is_enabled
+
+T = TypeVar("T")
+_MAX_SHOWN = 20
+_MAX_BYTES = 32 * 1024 * 1024
+_AGENT = click.option("--agent", help="Agent whose memory to use. Default: the default agent.")
+_options = partial(
+    cli.scope_options,
+    options=(cli.json_option, cli.config_option, cli.workspace_option, _AGENT),
+)
+
+
+class MemoryOptions(msgspec.Struct, frozen=True):
+    """What the shared options say."""
+
+    config_file: str | None
+    workspace: str | None
+    agent: str | None
+
+    def use(self, work: Callable[[Services, Memory], Awaitable[T]]) -> T:
+        """Run something with the memory of the agent, and close that."""
+        return asyncio.run(self._use(work))
+
+    async def _use(self, work: Callable[[Services, Memory], Awaitable[T]]) -> T:
+        loaded = load(self.config_file)
+        cli.warn(map(str, loaded.warnings))
+        agent = loaded.config.agents.choose(self.agent)
+        if not is_enabled(loaded.config, agent):
+            cli.warn(
+                [f"the agent {agent!r} does not use its memory: memory.search.enabled is false"]
+            )
+        async with _opened(loaded, agent, self.workspace) as services:
+            with cli.wrong_usage():
+                return await work(services, services[Memory])
+
+
+def inspect_memory(loaded: Loaded, agent: str, workspace: str | None) -> IndexStatus | None:
+    """The state of an agent's memory, None if it was never used. Changes nothing."""
+    place = resolve_workspace(loaded.config, agent, workspace)
+    if not os.path.exists(index_file(agent, place, {**os.environ, **loaded.env})):
+        return None
+
+    async def look() -> IndexStatus:
+        async with _opened(loaded, agent, workspace) as services:
+            return await services[Memory].status()
+
+    return asyncio.run(look())
+
+
+@asynccontextmanager
+async def _opened(loaded: Loaded, agent: str, workspace: str | None) -> AsyncIterator[Services]:
+    place = resolve_workspace(loaded.config, agent, workspace)
+    services = Services(loaded, Scope(agent=agent, sender=Sender(owner=True)), place)
+    try:
+        yield services
+    finally:
+        await services.close()
+
+
+def _with_place(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the shared options to a command, and pass it `MemoryOptions` instead."""
+
+    def run(config_file: str | None, workspace: str | None, agent: str | None, **more: Any) -> None:
+        command(MemoryOptions(config_file, workspace, agent), **more)
+
+    run.__doc__, run.__name__ = command.__doc__, command.__name__
+    run.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    return _options(run)
+
+
+@click.command()
+@_with_place
+def status(place: MemoryOptions, as_json: bool) -> None:
+    """Show what is indexed, and problems.
+
+    Exit codes: 0 no problems, 1 problems.
+    """
+    found = place.use(lambda _, memory: memory.status())
+    if as_json:
+        cli.print_json(to_json(found))
+    else:
+        _print_status(found)
+    sys.exit(1 if found.problems else 0)
+
+
+def to_json(found: IndexStatus) -> dict[str, Any]:
+    return {
+        "path": found.path,
+        "roots": list(found.roots),
+        "files": found.files,
+        "chunks": found.chunks,
+        "embedded": found.embedded,
+        "pending": found.pending,
+        "sizeBytes": found.size_bytes,
+        "provider": found.provider or None,
+        "model": found.model or None,
+        "problems": list(found.problems),
+    }
+
+
+def _print_status(found: IndexStatus) -> None:
+    by = f"{found.provider} {found.model}".strip()
+    rows = [
+        *(("notes in", abbreviate_home(root)) for root in found.roots),
+        ("index", f"{abbreviate_home(found.path)}, {human_size(found.size_bytes)}"),
+        ("indexed", f"{cli.counted(found.files, 'file')}, {cli.counted(found.chunks, 'passage')}"),
+        ("pending", f"{cli.counted(found.pending, 'file')}; a search indexes them"),
+        ("search", f"keywords and {by}, {found.embedded} embedded" if by else "keywords only"),
+    ]
+    for name, value in rows:
+        if name != "pending" or found.pending:
+            click.echo(printable(f"{name:<9} {value}", ""))
+    for problem in found.problems[:_MAX_SHOWN]:
+        click.secho(printable(f"problem   {problem}", ""), fg="yellow")
+    if (more := len(found.problems) - _MAX_SHOWN) > 0:
+        click.echo(f"… and {more} more; --json lists all.")
+
+
+@click.command()
+@click.option("--rebuild", is_flag=True, help="Delete the index first, and make it again.")
+@_with_place
+def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
+    """Index what has changed, including embeddings.
+
+    A search does this, too; use it after many changes. What is indexed stays if you interrupt it.
+    """
+    progress = _Progress()
+    try:
+        found = place.use(
+            lambda _, memory: memory.index(rebuild=rebuild, on_progress=progress.show)
+        )
+    finally:
+        progress.end()
+    if as_json:
+        cli.print_json(to_json(found))
+    else:
+        _print_status(found)
+    sys.exit(1 if found.problems else 0)
+
+
+class _Progress:
+    """A line on the terminal that is written over; nothing elsewhere."""
+
+    def __init__(self) -> None:
+        self._is_shown = cli.is_terminal(sys.stderr)
+        self._said = ""
+
+    def show(self, done: int, total: int) -> None:
+        if self._is_shown:
+            self._said = f"indexed {done:,} of {total:,} files"
+            click.echo(f"\r{self._said}", err=True, nl=False)
+
+    def end(self) -> None:
+        if self._said:
+            click.echo("\r" + " " * len(self._said) + "\r", err=True, nl=False)
+
+
+@click.command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("--max-results", type=click.IntRange(1, 100), help="Maximum number of passages.")
+@click.option("--min-score", type=click.FloatRange(0, 1), help="Lowest score of a passage, 0 to 1.")
+@click.option(
+    "--corpus",
+    type=click.Choice(("memory", "sessions", "all")),
+    default="memory",
+    show_default=True,
+    help="Notes, past sessions if they are indexed, or both.",
+)
+@_with_place
+def search(
+    place: MemoryOptions,
+    query: tuple[str, ...],
+    max_results: int | None,
+    min_score: float | None,
+    corpus: Corpus,
+    as_json: bool,
+) -> None:
+    """Search notes for QUERY, as the agent does.
+
+    \b
+    clawkit memory search tea or coffee
+    clawkit memory search "what did we decide about backups?"
+    """
+
+    async def work(_services: Services, memory: Memory) -> MemoryHits:
+        return await memory.search(
+            " ".join(query), max_results=max_results, min_score=min_score, corpus=corpus
+        )
+
+    found = place.use(work)
+    if as_json:
+        facts = {
+            "mode": found.mode,
+            "provider": found.provider or None,
+            "model": found.model or None,
+        }
+        results = [_hit_to_json(each) for each in found.hits]
+        cli.print_json({"results": results, **facts, "warning": found.warning or None})
+        return
+    for hit in found.hits:
+        head = f"{hit.path}:{hit.start_line}-{hit.end_line}"
+        click.secho(printable(head, ""), bold=True, nl=False)
+        click.secho(f"  {hit.score:.2f}", fg="bright_black")
+        for line in hit.snippet.splitlines():
+            click.echo(f"  {printable(line, '')}")
+    if not found.hits:
+        click.echo("Nothing found.")
+    cli.warn([found.warning] if found.warning else [])
+
+
+def _hit_to_json(hit: Hit) -> dict[str, Any]:
+    facts = {"startLine": hit.start_line, "endLine": hit.end_line, "score": hit.score}
+    return {"path": hit.path, **facts, "snippet": hit.snippet, "source": hit.source}
+
+
+@click.command()
+@click.argument("path")
+@click.option("--from", "first", type=click.IntRange(1), default=1, help="First line.")
+@click.option("--lines", type=click.IntRange(1), help="How many lines. Default: 120.")
+@_with_place
+def show(place: MemoryOptions, path: str, first: int, lines: int | None, as_json: bool) -> None:
+    """Show part of the note PATH, or of sessions/ID if sessions are indexed."""
+
+    async def work(_services: Services, memory: Memory) -> Excerpt:
+        found = await memory.get(path, start_line=first, lines=lines)
+        if not found.exists:
+            raise NotFoundError(f"there is no note {path!r}")
+        return found
+
+    found = place.use(work)
+    if as_json:
+        facts = {"path": found.path, "from": found.start_line, "lines": found.lines}
+        cli.print_json({**facts, "text": found.text, "nextFrom": found.next_line})
+        return
+    cli.print_text(found.text)
+    if found.next_line is not None:
+        click.echo(f"There is more; --from {found.next_line} continues.", err=True)
+
+
+@click.command()
+@click.argument("what", metavar="PATH[:LINES]")
+@cli.yes_option()
+@_with_place
+def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
+    """Remove the note PATH, or some LINES of it such as 3 or 3-5, after showing them.
+
+    It is removed from the Markdown file and from the index. Only notes in the workspace can be
+    removed; for sessions, see `clawkit sessions delete`.
+    """
+    cli.refuse_commands("change what clawkit remembers")
+    path, first, last = _read_target(what)
+    done = place.use(partial(_forget, path, first, last, yes))
+    gone = "the note" if last is None else cli.counted(done["lines"], "line")
+    cli.print_done(as_json, done, f"removed {gone} {'' if last is None else 'of '}{path}")
+
+
+def _read_target(what: str) -> tuple[str, int, int | None]:
+    """Path, first and last line; no last line for the whole file."""
+    found = re.fullmatch(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?", what)
+    path, first, last = found.groups() if found else (what, "1", "")
+    if path.startswith("sessions/"):
+        raise click.UsageError("sessions are not notes; see `clawkit sessions delete`")
+    if found is None:
+        return path, 1, None
+    start, end = int(first), int(last or first)
+    if not 1 <= start <= end:
+        raise click.UsageError(f"invalid lines {what[len(path) + 1 :]!r}; use such as 3 or 3-5")
+    return path, start, end
+
+
+async def _forget(
+    path: str, first: int, last: int | None, yes: bool, services: Services, memory: Memory
+) -> dict[str, Any]:
+    note = await memory.get(path)  # raises if it is not a note
+    if not note.exists:
+        raise NotFoundError(f"there is no note {path!r}")
+    files = services[WorkspaceFiles]
+    async with files.open(path) as file:
+        data, version = await read_all(file, _MAX_BYTES), file.info.version
+    lines = data.splitlines(keepends=True)
+    if first > max(1, len(lines)):
+        raise ToolInputError(f"{path} has only {cli.counted(len(lines), 'line')}")
+    gone = lines[first - 1 : last]
+    if not yes:
+        shown = [line.decode("utf-8", "replace").rstrip("\r\n") for line in gone[:_MAX_SHOWN]]
+        shown += [f"… and {len(gone) - _MAX_SHOWN} more lines"] * (len(gone) > _MAX_SHOWN)
+        question = f"Remove {'this note' if last is None else 'these lines'} permanently?"
+        cli.confirm(question, "nothing was removed", shown)
+    rest = b"".join((*lines[: first - 1], *lines[first - 1 + len(gone) :]))
+    change = Change(path, None if last is None else rest, expect=version)
+    try:
+        await files.change([change])
+    except ProtectedError as error:
+        # A person asked for it.
+        await files.change([change], allowed=error.places)
+    try:
+        await memory.index()
+    except ToolError as error:
+        cli.warn([f"the index is not up to date, a search will update it: {error}"])
+    return {"path": path, "lines": len(gone), "deleted": last is None}

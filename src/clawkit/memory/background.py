@@ -1,0 +1,144 @@
+"""Vectors for passages, made in the background, and for queries; keywords serve in the meantime."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from clawkit.core.tasks import bounded, in_thread
+from clawkit.errors import ClawkitError
+from clawkit.memory.embed import BATCH_S, FINAL, MAX_BATCH, Embedder, check_vectors, space_of
+from clawkit.memory.vectors import VectorIndex, Waiting, pack
+from clawkit.models.protocols import ModelError
+
+COOLDOWN_S, FINAL_COOLDOWN_S = 60.0, 600.0
+"""How long a service is not asked after a failure; longer if trying again cannot help."""
+_SPARE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+class Embedding:
+    """The embedders of one index, the first that works in use. For one event loop."""
+
+    def __init__(
+        self, embedders: Sequence[Embedder], vectors: VectorIndex, *, cache: bool, problem: str = ""
+    ) -> None:
+        """`problem` is why there are no embedders although some were configured."""
+        self._embedders = tuple(embedders)
+        self._vectors = vectors
+        self._cache = cache
+        self._task: asyncio.Task[None] | None = None
+        self._until: dict[int, float] = {}
+        """When each embedder may be asked again."""
+        self._problems: dict[int, str] = {}
+        self._settings_problem = problem
+
+    @property
+    def active(self) -> Embedder | None:
+        """The one in use; the first of all while none can be asked."""
+        at = self._ready()
+        return self._embedders[at or 0] if self._embedders else None
+
+    @property
+    def problem(self) -> str:
+        """Why vectors are missing or of the fallback; empty if nothing failed."""
+        found = (self._settings_problem, *self._problems.values(), self._vectors.problem)
+        return "; ".join(filter(None, found))
+
+    def _ready(self) -> int | None:
+        now = time.monotonic()
+        waits = (self._until.get(at, 0.0) for at in range(len(self._embedders)))
+        return next((at for at, until in enumerate(waits) if until <= now), None)
+
+    async def query(self, text: str) -> tuple[str, bytes] | None:
+        """The space in use and the vector of a query; None if there is none."""
+        if (at := self._ready()) is None:
+            return None
+        try:
+            (vector,) = await self._ask(at, [text], "query")
+        except ModelError as error:
+            self._note(at, error)
+            return None
+        return space_of(self._embedders[at]), vector
+
+    def start(self) -> None:
+        """Make vectors for new passages, unless that is under way."""
+        if self._ready() is not None and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def finish(self) -> None:
+        """Make all vectors now, also with a service that failed shortly before."""
+        self._until.clear()
+        await self._stop()
+        self.start()
+        if self._task is not None:
+            await self._task
+
+    async def close(self) -> None:
+        await self._stop()
+
+    async def _stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _run(self) -> None:
+        """The root of the task: it must not fail, because nothing waits for it."""
+        try:
+            while (at := self._ready()) is not None:
+                try:
+                    await self._embed_all(at)
+                except ModelError as error:
+                    self._note(at, error)
+                    continue
+                return
+        except (ClawkitError, OSError) as error:
+            log.warning("memory: no vectors were made: %s", error)
+
+    async def _embed_all(self, at: int) -> None:
+        space = space_of(self._embedders[at])
+        await in_thread(self._vectors.use_space, space)
+        after = 0
+        while waiting := await in_thread(self._vectors.waiting, after, MAX_BATCH):
+            await self._embed(at, space, waiting)
+            after = waiting[-1][0]
+
+    async def _embed(self, at: int, space: str, waiting: Sequence[Waiting]) -> None:
+        texts = {key: text for _, key, text in waiting}
+        made: dict[bytes, bytes] = {}
+        if self._cache:
+            made = await in_thread(self._vectors.cached, space, list(texts))
+        new = {key: text for key, text in texts.items() if key not in made}
+        if new:
+            vectors = await self._ask(at, list(new.values()), "document")
+            made |= dict(zip(new, vectors, strict=True))
+            size = len(vectors[0])
+            made = {key: data for key, data in made.items() if len(data) == size}
+        await in_thread(self._vectors.put, space, waiting, made, cache=self._cache)
+
+    async def _ask(self, at: int, texts: list[str], purpose: str) -> list[bytes]:
+        """Vectors in their stored form. Raises `ModelError`, whatever a plugin does."""
+        embedder = self._embedders[at]
+        name = embedder.provider
+        try:
+            made = await bounded(embedder.embed(texts, purpose), BATCH_S + _SPARE_S)  # type: ignore[arg-type]
+            check_vectors(name, made, len(texts))
+            self._problems.pop(at, None)
+            return [pack(each) for each in made]
+        except (ModelError, asyncio.CancelledError):
+            raise
+        except TimeoutError:
+            raise ModelError("timeout", f"{name} did not embed in time") from None
+        except Exception as error:  # code of others
+            raise ModelError("server", f"{name} failed: {type(error).__name__}: {error}") from error
+
+    def _note(self, at: int, error: ModelError) -> None:
+        rest_s = FINAL_COOLDOWN_S if error.kind in FINAL else COOLDOWN_S
+        self._until[at] = time.monotonic() + rest_s
+        self._problems[at] = str(error)

@@ -1,0 +1,354 @@
+"""The index: one SQLite file with the passages of all notes, their words and their vectors.
+
+It only has what can be made again, so a damaged one is put aside and built anew. Several processes
+may use it: each file is replaced in one transaction, and only if its content has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from clawkit.errors import ToolError
+from clawkit.memory.chunks import NoteChunk, split_note
+from clawkit.memory.files import MAX_PROBLEMS, UNSURE, NoteFiles, Scan
+from clawkit.memory.protocols import Corpus, OnProgress, Source
+from clawkit.memory.words import index_text
+from clawkit.store import DamagedError, Database
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+CACHE_ENTRIES = 50_000
+SESSION_ROOT = "sessions/"
+_APPLICATION = 0x636C6D65
+_SESSIONS_FROM = 1 << 40
+_END = 1 << 62
+RANGES: Mapping[Corpus, tuple[int, int]] = {
+    "memory": (0, _SESSIONS_FROM - 1),
+    "sessions": (_SESSIONS_FROM, _END),
+    "all": (0, _END),
+}
+"""Numbers of the passages by their source: ranges are all that FTS5 filters by without a join."""
+TOKENIZER = ("remove_diacritics", "2", "categories", "L* M* N* Co")
+_SCHEMA = """
+CREATE TABLE file (
+  id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, source TEXT NOT NULL, stamp TEXT NOT NULL,
+  hash BLOB NOT NULL, problem TEXT NOT NULL);
+CREATE TABLE chunk (
+  id INTEGER PRIMARY KEY, file INTEGER NOT NULL, start_line INTEGER NOT NULL,
+  end_line INTEGER NOT NULL, hash BLOB NOT NULL, trail TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX chunk_of_file ON chunk (file);
+CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1,
+  tokenize="porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'");
+CREATE TABLE vector (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
+CREATE TABLE sign (id INTEGER PRIMARY KEY, signs BLOB NOT NULL);
+CREATE TABLE cache (row INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+_BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
+"""What is written in one transaction; each file is always whole."""
+_LOCK_WAIT_S = 10.0
+
+T = TypeVar("T")
+
+
+class PastSessions(Protocol):
+    """The past sessions of one agent. Methods are called in a thread."""
+
+    def stamps(self) -> Mapping[str, str]:
+        """Id of each session -> what changes with it."""
+
+    def read(self, id_: str) -> str:
+        """What was said, redacted; empty for an unknown session."""
+
+    def may_see(self, id_: str) -> bool:
+        """Whether the session that searches may see this one."""
+
+
+class Passage(Struct, frozen=True):
+    id: int
+    path: str
+    source: Source
+    start_line: int
+    end_line: int
+
+
+class Counts(Struct, frozen=True):
+    files: int
+    chunks: int
+    embedded: int
+    problems: Sequence[str]
+
+
+class _Reading(Struct, frozen=True):
+    """A file to be written to the index."""
+
+    path: str
+    source: Source
+    stamp: str
+    hash: bytes
+    chunks: Sequence[NoteChunk] = ()
+    problem: str = ""
+
+
+class MemoryIndex:
+    """All methods block, and raise `ToolError` if the file cannot be used."""
+
+    def __init__(self, path: str) -> None:
+        self._database = Database(
+            path, "the index of memory", _APPLICATION, (_SCHEMA,), lock_wait_s=_LOCK_WAIT_S
+        )
+        self.path = self._database.path
+        self._known: dict[str, str] = {}
+        self._known_at: tuple[object, int] = (None, 0)
+        self._syncing = threading.Lock()
+        self.pending = 0
+        """Files that are not indexed yet, as far as is known."""
+
+    def close(self) -> None:
+        self._database.close()
+
+    def recovering(self, work: Callable[[], T]) -> T:
+        """The result of the work; a damaged file is put aside, and all of the work done again."""
+        try:
+            return work()
+        except DamagedError:
+            self._database.discard(f"{self.path}.damaged")
+            return work()
+
+    def run(self, work: Callable[[Connection], T], *, write: bool = False) -> T:
+        """The result of the work, in a transaction for a change."""
+        with self._database.writing() if write else self._database.using() as db:
+            return work(db)
+
+    def sync(
+        self,
+        files: NoteFiles | None,
+        transcripts: PastSessions | None,
+        *,
+        stop: threading.Event,
+        on_progress: OnProgress | None = None,
+    ) -> Sequence[str]:
+        """Bring the index up to date, or as far as it got until `stop` was set. Returns what could
+        not be listed."""
+        with self._syncing:
+            changed, gone, scan = self.changed(files, transcripts)
+            known = self._known
+            if gone:
+                self.run(lambda db: _forget(db, gone), write=True)
+                for path in gone:
+                    del known[path]
+            self.pending = len(changed)
+            batch: list[_Reading] = []
+            size, until = 0, time.monotonic() + _BATCH_S
+            for at, (path, stamp) in enumerate(changed.items(), 1):
+                if stop.is_set():
+                    break
+                if files and path in scan.stamps:
+                    found = _read_note(files, path, stamp)
+                elif transcripts:
+                    found = _read_session(transcripts, path, stamp)
+                batch.append(found)
+                size += sum(len(chunk.text) for chunk in found.chunks)
+                is_full = len(batch) >= _BATCH_FILES or size > _BATCH_CHARS
+                if is_full or at == len(changed) or time.monotonic() > until:
+                    self._write(batch, known)
+                    self.pending = len(changed) - at
+                    if on_progress:
+                        on_progress(at, len(changed))
+                    batch, size, until = [], 0, time.monotonic() + _BATCH_S
+            return scan.problems
+
+    def changed(
+        self, files: NoteFiles | None, transcripts: PastSessions | None
+    ) -> tuple[dict[str, str], list[str], Scan]:
+        """What is not indexed as it is now, with its stamp; what is gone; and all there is."""
+        scan = files.scan() if files else Scan({}, ())
+        sessions = transcripts.stamps() if transcripts else {}
+        wanted = {**scan.stamps, **{SESSION_ROOT + id_: at for id_, at in sessions.items()}}
+        known = self.run(self._read_known)
+        gone = [path for path in known if path not in wanted]
+        changed = {path: stamp for path, stamp in wanted.items() if known.get(path) != stamp}
+        return changed, gone, scan
+
+    def count_pending(self, files: NoteFiles | None, transcripts: PastSessions | None) -> int:
+        """How many files have changed since, as far as can be seen without reading them."""
+        changed, gone, _ = self.changed(files, transcripts)
+        known = self._known
+        return len(gone) + sum(known.get(path) != UNSURE + at for path, at in changed.items())
+
+    def _read_known(self, db: Connection) -> dict[str, str]:
+        """Path -> stamp of what is indexed; read again only if another process changed it."""
+        at = (db, db.pragma("data_version"))
+        if at != self._known_at:
+            self._known = dict(db.execute("SELECT path, stamp FROM file"))
+            self._known_at = at
+        return self._known
+
+    def _write(self, batch: Sequence[_Reading], known: dict[str, str]) -> None:
+        def write(db: Connection) -> None:
+            for each in batch:
+                _replace(db, each)
+
+        self.run(write, write=True)
+        known.update((each.path, each.stamp) for each in batch)
+
+    def clear(self) -> None:
+        """Forget everything except cached vectors."""
+
+        def clear(db: Connection) -> None:
+            db.execute("DELETE FROM file; DELETE FROM chunk; DELETE FROM vector; DELETE FROM sign")
+            db.execute("INSERT INTO words (words) VALUES ('delete-all')")
+
+        with self._syncing:
+            self.run(clear, write=True)
+            self._known_at = (None, 0)
+
+    def split(self, text: str) -> Sequence[str]:
+        """The words of a text, as the index splits it."""
+        import apsw
+
+        def split(db: Connection) -> Sequence[str]:
+            tokenizer = db.fts5_tokenizer("unicode61", list(TOKENIZER))
+            data = text.encode("utf-8", "replace")
+            options = {"include_offsets": False, "include_colocated": False}
+            found = tokenizer(data, apsw.FTS5_TOKENIZE_QUERY, None, **options)
+            return [str(word) for word in found]
+
+        return self.run(split)
+
+    def match(self, query: str, corpus: Corpus, limit: int) -> list[tuple[int, float]]:
+        """Passages by an FTS5 query, best first: number, and a score that grows with the match."""
+        sql = (
+            "SELECT rowid, -rank FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
+            " ORDER BY rank LIMIT ?"
+        )
+        given = (query, *RANGES[corpus], limit)
+        return self.run(lambda db: list(db.execute(sql, given)))
+
+    def passages(self, ids: Iterable[int]) -> dict[int, Passage]:
+        sql = (
+            "SELECT chunk.id, file.path, source, start_line, end_line FROM json_each(?)"
+            " JOIN chunk ON chunk.id = json_each.value JOIN file ON file.id = chunk.file"
+        )
+        given = (msgspec.json.encode(list(ids)).decode(),)
+        found: Any = self.run(lambda db: list(db.execute(sql, given)))
+        return {row[0]: Passage(*row) for row in found}
+
+    def texts(self, ids: Iterable[int]) -> dict[int, str]:
+        sql = "SELECT id, text FROM chunk WHERE id = ?"
+        return dict(self.run(lambda db: list(db.executemany(sql, [(id_,) for id_ in ids]))))
+
+    def counts(self) -> Counts:
+        def count(db: Connection) -> Counts:
+            files, chunks, embedded = (
+                db.execute(f"SELECT count(*) FROM {table}").get  # noqa: S608
+                for table in ("file", "chunk", "vector")
+            )
+            sql = "SELECT problem FROM file WHERE problem <> '' ORDER BY path LIMIT ?"
+            problems = [row[0] for row in db.execute(sql, (MAX_PROBLEMS,))]
+            return Counts(files, chunks, embedded, problems)
+
+        return self.run(count)
+
+    @property
+    def size_bytes(self) -> int:
+        found = 0
+        for rest in ("", "-wal"):
+            try:
+                found += os.stat(self.path + rest).st_size
+            except FileNotFoundError:
+                continue
+        return found
+
+
+def _read_note(files: NoteFiles, path: str, stamp: str) -> _Reading:
+    try:
+        note = files.read(path)
+    except (FileNotFoundError, ToolError) as error:
+        # Kept with its stamp, so that it is read again only after a change.
+        problem = f"{path}: was removed" if isinstance(error, FileNotFoundError) else str(error)
+        return _Reading(path, "memory", stamp, b"", problem=problem)
+    name = os.path.splitext(os.path.basename(path))[0]
+    return _reading(path, "memory", note.stamp, note.text, name)
+
+
+def _read_session(transcripts: PastSessions, path: str, stamp: str) -> _Reading:
+    text = transcripts.read(path.removeprefix(SESSION_ROOT))
+    return _reading(path, "sessions", stamp, text, "")
+
+
+def _reading(path: str, source: Source, stamp: str, text: str, name: str) -> _Reading:
+    chunks = [
+        NoteChunk(each.start_line, each.end_line, each.text, f"{name} {each.trail}".strip())
+        for each in split_note(text)
+    ]
+    return _Reading(path, source, stamp, digest(text), chunks)
+
+
+def digest(*texts: str) -> bytes:
+    made = hashlib.blake2b(digest_size=16)
+    for text in texts:
+        made.update(text.encode("utf-8", "surrogatepass"))
+        made.update(b"\0")
+    return made.digest()
+
+
+def _replace(db: Connection, new: _Reading) -> None:
+    row = db.execute("SELECT id, hash, problem FROM file WHERE path = ?", (new.path,)).fetchone()
+    if row and row[1:] == (new.hash, new.problem):
+        db.execute("UPDATE file SET stamp = ? WHERE id = ?", (new.stamp, row[0]))
+        return
+    vectors = _remove_chunks(db, row[0]) if row else {}
+    file = db.execute(
+        "INSERT INTO file (path, source, stamp, hash, problem) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT (path) DO UPDATE SET stamp = excluded.stamp, hash = excluded.hash,"
+        " problem = excluded.problem RETURNING id",
+        (new.path, new.source, new.stamp, new.hash, new.problem),
+    ).get
+    first, last = RANGES[new.source]
+    sql = "SELECT max(id) FROM chunk WHERE id BETWEEN ? AND ?"
+    id_ = db.execute(sql, (first, last)).get or first
+    for each in new.chunks:
+        id_ += 1
+        key = digest(each.trail, each.text)
+        db.execute(
+            "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (id_, file, each.start_line, each.end_line, key, each.trail, each.text),
+        )
+        body = index_text(f"{each.trail}\n{each.text}")
+        db.execute("INSERT INTO words (rowid, body) VALUES (?, ?)", (id_, body))
+        if key in vectors:
+            data, signs = vectors[key]
+            db.execute("INSERT INTO vector VALUES (?, ?)", (id_, data))
+            db.execute("INSERT INTO sign VALUES (?, ?)", (id_, signs))
+
+
+def _remove_chunks(db: Connection, file: Any) -> dict[bytes, tuple[bytes, bytes]]:
+    """Remove the passages of a file; returns their vectors and signs, by the hash of the text."""
+    sql = (
+        "SELECT id, hash, data, signs FROM chunk LEFT JOIN vector USING (id)"
+        " LEFT JOIN sign USING (id) WHERE file = ?"
+    )
+    rows = list(db.execute(sql, (file,)))
+    ids = [(row[0],) for row in rows]
+    db.executemany("DELETE FROM words WHERE rowid = ?", ids)
+    db.executemany("DELETE FROM vector WHERE id = ?", ids)
+    db.executemany("DELETE FROM sign WHERE id = ?", ids)
+    db.execute("DELETE FROM chunk WHERE file = ?", (file,))
+    return {key: (data, signs) for _, key, data, signs in rows if signs is not None}
+
+
+def _forget(db: Connection, paths: Iterable[str]) -> None:
+    for path in paths:
+        for (file,) in db.execute("SELECT id FROM file WHERE path = ?", (path,)).fetchall():
+            _remove_chunks(db, file)
+            db.execute("DELETE FROM file WHERE id = ?", (file,))

@@ -1,0 +1,101 @@
+"""Ranking of passages: keywords and vectors mixed, older dated notes lower; snippets."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence, Set
+from datetime import date
+
+from clawkit.memory.words import fold
+
+CANDIDATES = 200
+"""Passages from each of keywords and vectors."""
+VECTOR_SHARE = 0.3
+HALF_LIFE_DAYS = 30.0
+AGE_SHARE = 0.25
+"""How much of its score a note can lose by its age. If old ones could lose all of it, a third of
+the questions of the benchmark in `bench/memory.py` would no longer find their answer."""
+SNIPPET_CHARS = 700
+_DATED = r"(\d{4})-(\d{2})-(\d{2})(?:-[^/]*)?\.md"
+
+Leg = Sequence[tuple[int, float]]
+"""Numbers of passages, each with a score that grows with the match; best first."""
+
+
+def mix(text: Leg, vector: Leg) -> dict[int, float]:
+    """One score from 0 to 1 for each passage: that of the words or, if none was found, the cosine,
+    if there is only one of them."""
+    if not text:
+        return {id_: min(1.0, max(0.0, cosine)) for id_, cosine in vector}
+    by_text = _spread(text)
+    if not vector:
+        return by_text
+    by_vector = _spread(vector)
+    return {
+        id_: (1 - VECTOR_SHARE) * by_text.get(id_, 0.0) + VECTOR_SHARE * by_vector.get(id_, 0.0)
+        for id_ in {**by_text, **by_vector}
+    }
+
+
+def _spread(leg: Leg) -> dict[int, float]:
+    """The scores stretched to 0 to 1, so that legs with other scales can be added."""
+    if not leg:
+        return {}
+    best, worst = leg[0][1], leg[-1][1]
+    width = best - worst
+    return {id_: (score - worst) / width if width > 0 else 1.0 for id_, score in leg}
+
+
+def recency(path: str, today: date) -> float:
+    """The factor for the age of a note: 1 unless its name starts with a date in the past."""
+    found = re.fullmatch(_DATED, os.path.basename(path))
+    if found is None:
+        return 1.0
+    try:
+        written = date(*map(int, found.groups()))
+    except ValueError:
+        return 1.0
+    fresh = 0.5 ** (max(0, (today - written).days) / HALF_LIFE_DAYS)
+    return float(1 - AGE_SHARE + AGE_SHARE * fresh)
+
+
+def choose(
+    scores: Mapping[int, float], also: Set[int], max_results: int, min_score: float, *, strict: bool
+) -> list[int]:
+    """The best passages. If not `strict`, or if none reaches `min_score`, those in `also` do not
+    have to."""
+    ranked = sorted(scores, key=lambda id_: (-scores[id_], id_))
+    good = [id_ for id_ in ranked if scores[id_] >= min_score]
+    if not strict or not good:
+        good = [id_ for id_ in ranked if scores[id_] >= min_score or id_ in also]
+    return good[:max_results]
+
+
+def cut_snippet(text: str, terms: Sequence[str]) -> str:
+    """The part of a passage with most of the terms, from the beginning of a line or a word."""
+    if len(text) <= SNIPPET_CHARS:
+        return text
+    folded = fold(text)
+    if len(folded) != len(text):  # positions would not be the same
+        folded = text.lower() if len(text.lower()) == len(text) else text
+    places = sorted(
+        (found.start(), term)
+        for term in terms
+        for found in re.finditer(re.escape(term.replace(" ", "")[:24]), folded)
+    )
+    best, start = 0, 0
+    for at, (place, _) in enumerate(places):
+        inside = {term for where, term in places[at:] if where < place + SNIPPET_CHARS * 3 // 4}
+        if len(inside) > best:
+            best, start = len(inside), place
+    start = min(start, len(text) - SNIPPET_CHARS)
+    line = text.rfind("\n", max(0, start - SNIPPET_CHARS // 4), start + 1)
+    blank = text.rfind(" ", max(0, start - 40), start + 1)
+    start = line + 1 if line >= 0 else blank + 1 if blank >= 0 else start
+    if start <= SNIPPET_CHARS // 4:
+        start = 0
+    shown = text[start : start + SNIPPET_CHARS]
+    return (
+        f"{'…' if start else ''}{shown.strip()}{'…' if start + SNIPPET_CHARS < len(text) else ''}"
+    )

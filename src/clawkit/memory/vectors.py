@@ -1,0 +1,195 @@
+"""Vectors of passages in the index: one byte for each number, compared by cosine.
+
+The signs of the numbers choose the candidates, which is a comparison of bits. The candidates are
+compared by sqlite-vec if it is installed, else in Python.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+import os
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
+from operator import mul
+from typing import TYPE_CHECKING, Any
+
+from clawkit.config.sections.plugins import MemoryVector
+from clawkit.memory.index import CACHE_ENTRIES, RANGES, MemoryIndex
+from clawkit.memory.protocols import Corpus
+
+if TYPE_CHECKING:
+    from apsw import Connection
+
+_OVERSAMPLING = 4
+"""Candidates by their signs, for each passage wanted."""
+_NEAREST = (
+    "SELECT id, 1 - coalesce(vec_distance_cosine(vec_int8(data), vec_int8(?)), 1) AS near"
+    " FROM vector WHERE id IN (SELECT id FROM sign WHERE id BETWEEN ? AND ?"
+    " ORDER BY vec_distance_hamming(vec_bit(signs), vec_bit(?)) LIMIT ?)"
+    " ORDER BY near DESC LIMIT ?"
+)
+Waiting = tuple[int, bytes, str]
+"""A passage without a vector: its number, the hash of its text, and the text."""
+
+
+def pack(vector: Sequence[float]) -> bytes:
+    """One byte for each number. The length of a vector does not matter to the cosine."""
+    largest = max(map(abs, vector), default=0.0) or 1.0
+    return array("b", [round(value * 127 / largest) for value in vector]).tobytes()
+
+
+def find_extension(settings: MemoryVector) -> str:
+    """The file of sqlite-vec; empty for none. Its module is not imported: that loads numpy."""
+    if not settings.enabled:
+        return ""
+    if settings.extension_path:
+        return os.path.expanduser(settings.extension_path)
+    found = find_spec("sqlite_vec")
+    folders = found.submodule_search_locations if found else None
+    return os.path.join(folders[0], "vec0") if folders else ""
+
+
+class VectorIndex:
+    """The vectors in an index. They belong to one space: what another model made is not comparable.
+
+    All methods block, and raise `ToolError` if the file cannot be used.
+    """
+
+    def __init__(self, index: MemoryIndex, extension: str = "") -> None:
+        self._index = index
+        self._extension = extension
+        self._loaded: object = None
+        self.problem = ""
+        """Why vectors are compared in Python although there is an extension."""
+
+    def use_space(self, space: str) -> None:
+        """Keep only vectors of this space."""
+
+        def use(db: Connection) -> None:
+            if _meta(db, "space") != space:
+                db.execute("DELETE FROM vector; DELETE FROM sign; DELETE FROM meta")
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('space', ?)", (space,))
+
+        if self._index.run(lambda db: _meta(db, "space")) != space:
+            self._index.run(use, write=True)
+
+    def waiting(self, after: int, limit: int) -> list[Waiting]:
+        """Passages without a vector, from one number on."""
+        sql = (
+            "SELECT id, hash, trim(trail || char(10) || text, char(10)) FROM chunk"
+            " WHERE id > ? AND id NOT IN (SELECT id FROM vector) ORDER BY id LIMIT ?"
+        )
+        found: Any = self._index.run(lambda db: list(db.execute(sql, (after, limit))))
+        return list(found)
+
+    def cached(self, space: str, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Vectors of texts that were embedded before, by the hash of the text."""
+
+        def look(db: Connection) -> dict[bytes, bytes]:
+            keys = {_key(space, each): each for each in hashes}
+            sql = "SELECT key, data FROM cache WHERE key = ?"
+            return {keys[key]: data for key, data in db.executemany(sql, [(k,) for k in keys])}
+
+        return self._index.run(look)
+
+    def put(
+        self, space: str, waiting: Sequence[Waiting], made: Mapping[bytes, bytes], *, cache: bool
+    ) -> None:
+        """Store vectors by the hash of the text, also for later if `cache`. Passages that have
+        changed in the meantime get none."""
+
+        def put(db: Connection) -> None:
+            if _meta(db, "space") != space:
+                return
+            dimension = str(max(map(len, made.values()), default=0))
+            if _meta(db, "dimension") != dimension:
+                db.execute("DELETE FROM vector; DELETE FROM sign")
+                db.execute("INSERT OR REPLACE INTO meta VALUES ('dimension', ?)", (dimension,))
+            rows = [(made[key], id_, key) for id_, key, _ in waiting if key in made]
+            sql = "INSERT OR REPLACE INTO vector SELECT id, ? FROM chunk WHERE id = ? AND hash = ?"
+            db.executemany(sql, rows)
+            sql = "INSERT OR REPLACE INTO sign SELECT id, ? FROM vector WHERE id = ?"
+            db.executemany(sql, [(_signs(data), id_) for data, id_, _ in rows])
+            if cache:
+                entries = [(_key(space, key), data) for key, data in made.items()]
+                # A new row for what is used again: the oldest rows are removed.
+                db.executemany("INSERT OR REPLACE INTO cache (key, data) VALUES (?, ?)", entries)
+                oldest = "SELECT row FROM cache ORDER BY row DESC LIMIT 1 OFFSET ?"
+                db.execute(f"DELETE FROM cache WHERE row <= ({oldest})", (CACHE_ENTRIES,))  # noqa: S608
+
+        self._index.run(put, write=True)
+
+    def nearest(
+        self, space: str, vector: bytes, corpus: Corpus, limit: int
+    ) -> list[tuple[int, float]]:
+        """The passages with the most similar vectors, most similar first: number and cosine."""
+
+        def look(db: Connection) -> list[tuple[int, float]]:
+            if _meta(db, "space") != space or _meta(db, "dimension") != str(len(vector)):
+                return []
+            signs = _signs(vector)
+            if not self._can_compare(db):
+                ids = _alike(db, signs, corpus, limit * _OVERSAMPLING // 2)
+                return _compare(db, vector, ids, limit)
+            given = (vector, *RANGES[corpus], signs, limit * _OVERSAMPLING, limit)
+            found: Any = db.execute(_NEAREST, given)
+            return list(found)
+
+        return self._index.run(look)
+
+    def _can_compare(self, db: Connection) -> bool:
+        """Whether the extension is there; loads it into a new connection."""
+        if not self._extension or self.problem:
+            return False
+        if self._loaded is not db:
+            import apsw
+
+            try:
+                db.enable_load_extension(True)
+                db.load_extension(self._extension)
+            except apsw.ExtensionLoadingError as error:
+                self.problem = f"{self._extension}: cannot be loaded: {error}"
+                return False
+            finally:
+                db.enable_load_extension(False)
+            self._loaded = db
+        return True
+
+
+def _signs(vector: bytes) -> bytes:
+    """One bit for each number: whether it is positive."""
+    bits = "".join("1" if 0 < value < 128 else "0" for value in vector)
+    return int(bits, 2).to_bytes((len(bits) + 7) // 8, "little")
+
+
+def _alike(db: Connection, signs: bytes, corpus: Corpus, limit: int) -> list[int]:
+    """The passages whose signs differ least, which takes Python a microsecond each."""
+    wanted, read = int.from_bytes(signs, "little"), int.from_bytes
+    rows: Any = db.execute("SELECT id, signs FROM sign WHERE id BETWEEN ? AND ?", RANGES[corpus])
+    found = [((wanted ^ read(data, "little")).bit_count(), id_) for id_, data in rows]
+    return [id_ for _, id_ in heapq.nsmallest(limit, found)]
+
+
+def _compare(
+    db: Connection, vector: bytes, ids: Iterable[int], limit: int
+) -> list[tuple[int, float]]:
+    wanted = array("b", vector)
+    length = math.sqrt(sum(map(mul, wanted, wanted))) or 1.0
+    scored = []
+    rows: Any = db.executemany("SELECT id, data FROM vector WHERE id = ?", [(id_,) for id_ in ids])
+    for id_, data in rows:
+        other = array("b", data)
+        size = math.sqrt(sum(map(mul, other, other))) or 1.0
+        scored.append((sum(map(mul, wanted, other)) / (length * size), id_))
+    return [(id_, score) for score, id_ in heapq.nlargest(limit, scored)]
+
+
+def _meta(db: Connection, name: str) -> str:
+    return str(db.execute("SELECT value FROM meta WHERE name = ?", (name,)).get or "")
+
+
+def _key(space: str, text_hash: bytes) -> bytes:
+    return hashlib.blake2b(space.encode() + b"\0" + text_hash, digest_size=16).digest()

@@ -1,0 +1,259 @@
+"""`clawkit memory` as a person or a program types it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from tests.agent.talking import store_of_home
+from tests.cli.asking import PROGRAM
+
+from clawkit.cli.main import run
+from clawkit.content import Text, User
+from clawkit.process import process_table
+
+NOTE = "# Memory\n\n- Ada prefers green tea.\n- The backup runs at three.\n"
+
+
+class Done(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+Type = Callable[..., Done]
+
+
+@pytest.fixture
+def typed(capsys: pytest.CaptureFixture[str], workspace: Path) -> Type:
+    """Run `clawkit memory …` in this process, for the workspace."""
+
+    def type_in(*args: str) -> Done:
+        with pytest.raises(SystemExit) as end:
+            run(["memory", *args, "--workspace", str(workspace)])
+        out, err = capsys.readouterr()
+        assert "unexpected" not in err
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, out, err)
+
+    return type_in
+
+
+@pytest.fixture
+def note(workspace: Path) -> Path:
+    (workspace / "memory").mkdir()
+    (workspace / "memory" / "day.md").write_text("We chose SQLite.\n")
+    file = workspace / "MEMORY.md"
+    file.write_text(NOTE)
+    return file
+
+
+def configure(config: dict[str, Any]) -> None:
+    home = Path(os.environ["CLAWKIT_HOME"])
+    home.mkdir(0o700, parents=True, exist_ok=True)
+    (home / "clawkit.json5").write_text(json.dumps(config))
+    (home / "clawkit.json5").chmod(0o600)
+
+
+def test_status_and_index_say_what_there_is(typed: Type, note: Path, workspace: Path) -> None:
+    done = typed("status")
+    assert (done.code, done.err) == (0, "")
+    assert f"notes in  {workspace}\n" in done.out
+    assert "pending   2 files; a search indexes them" in done.out
+    made = typed("index", "--json")
+    assert (made.code, made.err) == (0, "")
+    assert made.json["files"] == 2
+    assert made.json["pending"] == 0
+    assert "pending" not in typed("status").out
+    shown = typed("status", "--json").json
+    assert shown.pop("sizeBytes") > 0
+    assert shown == {
+        "path": made.json["path"],
+        "roots": [str(workspace)],
+        "files": 2,
+        "chunks": 2,
+        "embedded": 0,
+        "pending": 0,
+        "provider": None,
+        "model": None,
+        "problems": [],
+    }
+    again = typed("index", "--rebuild")
+    assert "indexed   2 files, 2 passages\n" in again.out
+    assert "search    keywords only\n" in again.out
+
+
+def test_problems_are_listed(typed: Type, note: Path, workspace: Path) -> None:
+    for number in range(25):
+        (workspace / "memory" / f"{number}.md").symlink_to("/etc/passwd")
+    done = typed("index")
+    assert done.code == 1
+    assert done.out.count("problem   memory/") == 20
+    assert "… and 5 more; --json lists all." in done.out
+    assert len(typed("index", "--json").json["problems"]) == 25
+
+
+def test_a_search_shows_passages(typed: Type, note: Path) -> None:
+    done = typed("search", "what", "does", "Ada", "prefer?")
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("MEMORY.md:1-4  1.00\n  # Memory\n")
+    found = typed("search", "SQLite", "--json").json
+    assert (found["mode"], found["warning"]) == ("keyword", None)
+    [row] = found["results"]
+    assert (row["path"], row["startLine"], row["source"]) == ("memory/day.md", 1, "memory")
+    both = ("search", "tea or SQLite", "--json")
+    assert len(typed(*both).json["results"]) == 2
+    assert len(typed(*both, "--max-results", "1").json["results"]) == 1
+    assert len(typed(*both, "--min-score", "1").json["results"]) < 2
+    assert typed("search", "unheard-of").out == "Nothing found.\n"
+    assert typed("search").code == 2
+    assert typed("search", " ").code == 2
+
+
+def test_sessions_are_searched_if_they_are_indexed(typed: Type, workspace: Path) -> None:
+    store = store_of_home()
+    made = store.create("main", workspace=str(workspace), model="a/b", name="work")
+    store.append(made.id, User((Text("the tea is in the cupboard"),)))
+    store.close()
+    assert typed("search", "cupboard", "--corpus", "sessions", "--json").json["results"] == []
+    configure({"memory": {"search": {"sources": ["memory", "sessions"]}}})
+    done = typed("search", "cupboard", "--corpus", "sessions")
+    assert f"sessions/{made.id}:1-1" in done.out
+    assert typed("show", f"sessions/{made.id}").out == "person: the tea is in the cupboard\n"
+    refused = typed("forget", f"sessions/{made.id}", "--yes")
+    assert refused.code == 2
+    assert "clawkit sessions delete" in refused.err
+
+
+def test_a_note_is_shown(typed: Type, note: Path) -> None:
+    assert typed("show", "MEMORY.md").out == NOTE
+    some = typed("show", "MEMORY.md", "--from", "3", "--lines", "1")
+    assert some.out == "- Ada prefers green tea.\n"
+    assert "--from 4 continues" in some.err
+    shown = typed("show", "MEMORY.md", "--lines", "1", "--json").json
+    assert shown == {"path": "MEMORY.md", "from": 1, "lines": 1, "text": "# Memory", "nextFrom": 2}
+    missing = typed("show", "memory/none.md")
+    assert (missing.code, missing.err) == (2, "clawkit: there is no note 'memory/none.md'\n")
+    other = typed("show", "a.txt")
+    assert other.code == 3
+    assert "not an allowed Markdown memory file" in other.err
+
+
+def test_lines_and_notes_are_forgotten(typed: Type, note: Path, workspace: Path) -> None:
+    note.chmod(0o644)
+    assert typed("search", "backup", "--json").json["results"]
+    done = typed("forget", "MEMORY.md:4", "--yes")
+    assert (done.code, done.err) == (0, "removed 1 line of MEMORY.md\n")
+    assert note.read_text() == "# Memory\n\n- Ada prefers green tea.\n"
+    assert note.stat().st_mode & 0o777 == 0o644
+    # Not even by reading the files of the index.
+    assert typed("search", "backup", "--json").json["results"] == []
+    done = typed("forget", "MEMORY.md:1-2", "--yes", "--json")
+    assert done.json == {"path": "MEMORY.md", "lines": 2, "deleted": False}
+    assert note.read_text() == "- Ada prefers green tea.\n"
+    done = typed("forget", "memory/day.md", "--yes")
+    assert (done.code, done.err) == (0, "removed the note memory/day.md\n")
+    assert not (workspace / "memory" / "day.md").exists()
+
+
+def test_what_cannot_be_forgotten(typed: Type, note: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside.md"
+    outside.write_text("mine\n")
+    configure({"memory": {"search": {"extraPaths": [str(outside)]}}})
+    for what, code, why in (
+        ("MEMORY.md:9", 2, "MEMORY.md has only 4 lines"),
+        ("MEMORY.md:0", 2, "invalid lines '0'"),
+        ("MEMORY.md:3-2", 2, "invalid lines '3-2'"),
+        ("memory/none.md", 2, "there is no note"),
+        ("a.txt", 3, "not an allowed Markdown memory file"),
+        (str(outside), 3, "outside"),
+    ):
+        done = typed("forget", what, "--yes")
+        assert (done.code, why in done.err) == (code, True), done.err
+    # Without a terminal nobody can confirm it.
+    assert typed("forget", "MEMORY.md").code == 2
+    assert (note.read_text(), outside.read_text()) == (NOTE, "mine\n")
+
+
+def test_a_command_of_an_agent_makes_it_forget_nothing(
+    typed: Type, note: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
+    done = typed("forget", "MEMORY.md", "--yes")
+    assert done.code == 3
+    assert note.read_text() == NOTE
+
+
+def test_memory_that_is_off_is_said_to_be(typed: Type, note: Path) -> None:
+    configure({"memory": {"search": {"enabled": False}}})
+    assert "does not use its memory" in typed("search", "tea").err
+    assert typed("status", "--agent", "main").code == 0
+
+
+async def test_a_person_sees_what_goes_and_how_far_it_is(note: Path, workspace: Path) -> None:
+    async def at_terminal(*args: str, answer: bytes) -> tuple[int, str]:
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            *PROGRAM, "memory", *args, "--workspace", str(workspace),
+            stdin=theirs, stdout=theirs, stderr=theirs,
+        )  # fmt: skip
+        os.close(theirs)
+        os.write(ours, answer)
+        said = b""
+        while True:
+            try:
+                piece = await asyncio.to_thread(os.read, ours, 65_536)
+            except OSError:
+                break
+            if not piece:
+                break
+            said += piece
+        os.close(ours)
+        return await process.wait(), said.decode()
+
+    code, said = await at_terminal("forget", "MEMORY.md:3-4", answer=b"n\n")
+    assert code == 3
+    assert "- Ada prefers green tea." in said
+    assert "Remove these lines permanently?" in said
+    assert note.read_text() == NOTE
+    code, said = await at_terminal("index", "--rebuild", answer=b"")
+    assert code == 0
+    assert "indexed 2 of 2 files" in said
+    code, said = await at_terminal("forget", "MEMORY.md", answer=b"y\n")
+    assert code == 0
+    assert not note.exists()
+
+
+async def test_ctrl_c_stops_indexing_and_what_is_there_can_be_used(workspace: Path) -> None:
+    (workspace / "memory").mkdir()
+    for number in range(1_500):
+        (workspace / "memory" / f"{number}.md").write_text(f"note {number} about tea\n" * 200)
+    process = await asyncio.create_subprocess_exec(
+        *PROGRAM, "memory", "index", "--workspace", str(workspace),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    folder = Path(os.environ["CLAWKIT_HOME"]) / "memory"
+    while process.returncode is None and not any(folder.glob("*.sqlite")):
+        await asyncio.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert b"Traceback" not in err
+    left = {each.suffix for each in folder.iterdir()}
+    assert left <= {".sqlite", ".sqlite-wal", ".sqlite-shm", ".lock"}
+    again = await asyncio.create_subprocess_exec(
+        *PROGRAM, "memory", "status", "--workspace", str(workspace), stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await again.communicate()
+    assert again.returncode == 0
+    assert b"indexed" in out

@@ -1,0 +1,271 @@
+"""Hostile and broken notes, queries and indexes; several processes; kills."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import apsw
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.memory.test_service import memory, write_notes
+from tests.scale import FULL
+
+from clawkit.errors import ToolInputError
+from clawkit.memory.chunks import MAX_WEIGHT, split_note
+from clawkit.memory.files import MAX_FILE_BYTES, NoteFiles
+from clawkit.memory.index import MemoryIndex
+from clawkit.memory.words import match_any, read_terms
+from clawkit.text import weigh
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    write_notes(tmp_path / "work", {"memory/a.md": "the heron stands still"})
+    return tmp_path / "work"
+
+
+async def test_files_that_are_not_notes_are_problems(tmp_path: Path, work: Path) -> None:
+    secret = tmp_path / "secret.md"
+    secret.write_text("the heron knows the secret")
+    notes = work / "memory"
+    (notes / "link.md").symlink_to(secret)
+    (notes / "folder").symlink_to(tmp_path)
+    (notes / "binary.md").write_bytes(b"heron \0\1\2")
+    (notes / "latin.md").write_bytes("héron".encode("latin-1"))
+    (notes / "large.md").write_bytes(b"heron " * (MAX_FILE_BYTES // 6 + 1))
+    (notes / "marked.md").write_bytes("\ufeffpelican".encode())
+    (notes / ".hidden.md").write_text("heron")
+    os.mkfifo(notes / "pipe.md")
+    (work / "MEMORY.md").symlink_to(secret)
+    async with memory(tmp_path, '{extraPaths: ["../nowhere"]}') as service:
+        found = await service.search("heron")
+        assert [hit.path for hit in found.hits] == ["memory/a.md"]
+        assert (await service.search("pelican")).hits[0].path == "memory/marked.md"
+        problems = "\n".join((await service.status()).problems)
+        for words in ("link.md: is a link", "pipe.md", "binary.md: is a binary", "not UTF-8"):
+            assert words in problems
+        for words in ("large.md: is larger than", "MEMORY.md: is not a regular", "nowhere"):
+            assert words in problems
+        for path in ("memory/link.md", "memory/folder/secret.md", "MEMORY.md", "memory/pipe.md"):
+            with pytest.raises(ToolInputError, match="not an allowed Markdown memory file"):
+                await service.get(path)
+    linked = work / "memory" / "second.md"
+    os.link(secret, linked)
+    with pytest.raises(ToolInputError, match="hard links"):
+        NoteFiles(str(work), hard_links=False).read("memory/second.md")
+
+
+async def test_a_file_that_changes_while_it_is_indexed(tmp_path: Path, work: Path) -> None:
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            (work / "memory" / "a.md").write_text(f"heron {number}\n" * (number % 50 + 1))
+
+    writer = threading.Thread(target=write)
+    async with memory(tmp_path) as service:
+        writer.start()
+        try:
+            for _ in range(20):
+                await service.search("heron")
+        finally:
+            stop.set()
+            writer.join()
+        (work / "memory" / "a.md").write_text("now a kingfisher")
+        (hit,) = (await service.search("kingfisher")).hits
+        assert hit.snippet == "now a kingfisher"
+        assert not (await service.search("heron")).hits
+
+
+async def test_a_damaged_index_is_built_again(tmp_path: Path, work: Path) -> None:
+    file = tmp_path / "home" / "index.sqlite"
+    for damage in (b"not a database" * 1_000, b"", None):
+        async with memory(tmp_path) as service:
+            assert (await service.search("heron")).hits
+        data = file.read_bytes()
+        if damage is None:
+            # Only the pages after the first: it opens, and fails later.
+            file.write_bytes(data[:4096] + os.urandom(len(data) - 4096))
+        else:
+            file.write_bytes(damage)
+        async with memory(tmp_path) as service:
+            assert (await service.search("heron")).hits, damage
+            assert (await service.status()).files == 1
+    assert (tmp_path / "home" / "index.sqlite.damaged").exists()
+
+
+def test_a_locked_index_is_an_error_that_says_so(tmp_path: Path, work: Path) -> None:
+    async def check() -> None:
+        async with memory(tmp_path) as service:
+            service._index._database._lock_wait_ms = 50
+            await service.search("heron")
+            service._index.close()
+            other = apsw.Connection(str(tmp_path / "home" / "index.sqlite"))
+            other.execute("BEGIN IMMEDIATE")
+            (work / "memory" / "b.md").write_text("another heron")
+            found = await service.search("heron")
+            # What is indexed is found all the same.
+            assert [hit.path for hit in found.hits] == ["memory/a.md"]
+            assert "locked by another process" in found.warning
+            other.execute("ROLLBACK")
+            other.close()
+            assert len((await service.search("heron")).hits) == 2
+
+    asyncio.run(check())
+
+
+_INDEX = """
+import sys, threading
+from clawkit.memory.files import NoteFiles
+from clawkit.memory.index import MemoryIndex
+index = MemoryIndex(sys.argv[2])
+print("ready", flush=True)
+while True:
+    index.sync(NoteFiles(sys.argv[1]), None, stop=threading.Event())
+    print(index.counts().files, flush=True)
+    if sys.argv[3] == "once":
+        break
+    index.clear()
+"""
+
+
+def test_two_processes_index_at_once_and_a_third_is_killed(tmp_path: Path) -> None:
+    count = 200
+    write_notes(tmp_path / "work", {f"memory/{n}.md": f"heron number {n}" for n in range(count)})
+    file = str(tmp_path / "home" / "index.sqlite")
+
+    def start(how: str) -> subprocess.Popen[bytes]:
+        argv = [sys.executable, "-c", _INDEX, str(tmp_path / "work"), file, how]
+        return subprocess.Popen(argv, stdout=subprocess.PIPE)
+
+    others = [start("once"), start("once")]
+    with start("again") as killed:
+        assert killed.stdout is not None
+        for _ in range(3):
+            killed.stdout.readline()
+        killed.send_signal(signal.SIGKILL)
+    for each in others:
+        each.communicate(timeout=60)
+        assert each.returncode == 0
+    index = MemoryIndex(file)
+    try:
+        index.sync(NoteFiles(str(tmp_path / "work")), None, stop=threading.Event())
+        counts = index.counts()
+        assert (counts.files, counts.chunks) == (count, count)
+        assert len(index.match('"heron"', "memory", 1_000)) == count
+        index.run(lambda db: db.execute("INSERT INTO words (words) VALUES ('integrity-check')"))
+        assert index.run(lambda db: db.execute("PRAGMA integrity_check").get) == "ok"
+    finally:
+        index.close()
+
+
+async def test_many_files(tmp_path: Path) -> None:
+    count = 100_000 if FULL else 2_000
+    for number in range(count):
+        folder = tmp_path / "work" / "memory" / str(number % 100)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{number}.md").write_text(f"heron number{number}")
+    async with memory(tmp_path) as service:
+        seen: list[tuple[int, int]] = []
+        status = await service.index(on_progress=lambda done, total: seen.append((done, total)))
+        assert (status.files, status.chunks, status.problems) == (count, count, [])
+        assert seen[-1] == (count, count)
+        (hit,) = (await service.search(f"number{count - 1}")).hits
+        assert hit.path == f"memory/{(count - 1) % 100}/{count - 1}.md"
+        assert len((await service.search("heron")).hits) == 6
+
+
+async def test_queries_in_the_language_of_the_index_are_only_words(
+    tmp_path: Path, work: Path
+) -> None:
+    queries = (
+        'heron" OR "x',
+        "heron AND NOT still",
+        "NEAR(heron still, 2)",
+        "body:heron*",
+        "^heron {a b}: -still + (",
+        "'; DROP TABLE file; -- heron",
+        "heron\0still",
+        "\ud800 heron",
+        "heron " * 20_000,
+        "word " * 20_000 + "heron",
+        "the of and",
+        "?!.,",
+    )
+    async with memory(tmp_path) as service:
+        for query in queries:
+            found = await service.search(query)
+            if query.startswith("heron"):
+                assert found.hits, query[:40]
+        assert (await service.search("the of and")).hits
+        assert (await service.status()).files == 1
+
+
+async def test_chinese_japanese_and_korean(tmp_path: Path) -> None:
+    notes = {
+        "memory/zh.md": "服务器的部署密码保存在保险箱里。\n每周五下午三点开会。",
+        "memory/ja.md": "歯医者の予約は来週の火曜日です。\nサーバーは東京にあります。",
+        "memory/ko.md": "회의는 매주 금요일 오후에 합니다.\n서버 비밀번호는 금고에 있습니다.",
+        "memory/de.md": "Der Zahnarzt heißt Müller.",
+    }
+    write_notes(tmp_path / "work", notes)
+    cases = {
+        "部署密码在哪里？": "zh",
+        "我们什么时候开会": "zh",
+        "歯医者はいつですか": "ja",
+        "ｻｰﾊﾞｰはどこ": "ja",
+        "회의가 언제예요?": "ko",
+        "비밀번호": "ko",
+        "HEISST mueller oder MÜLLER": "de",
+    }
+    async with memory(tmp_path) as service:
+        for query, name in cases.items():
+            hits = (await service.search(query)).hits
+            assert hits[0].path == f"memory/{name}.md", query
+
+
+def test_any_query_can_be_asked(tmp_path: Path) -> None:
+    index = MemoryIndex(str(tmp_path / "home" / "index.sqlite"))
+
+    @given(st.text(max_size=300))
+    def ask(query: str) -> None:
+        if terms := read_terms(query, index.split):
+            index.match(match_any(terms), "all", 10)
+
+    try:
+        ask()
+    finally:
+        index.close()
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(["# One", "## Two", "```", "", "words and more words " * 20]),
+            st.text(max_size=80),
+            st.integers(1, 6_000).map(lambda size: "x" * size),
+        ),
+        max_size=40,
+    )
+)
+def test_passages_hold_every_line_and_are_never_too_long(lines: list[str]) -> None:
+    text = "\n".join(lines).replace("\r", "")
+    whole = text.split("\n")
+    chunks = list(split_note(text))
+    seen: set[int] = set()
+    for chunk in chunks:
+        assert weigh(chunk.text) <= MAX_WEIGHT
+        assert 1 <= chunk.start_line <= chunk.end_line <= len(whole)
+        seen.update(range(chunk.start_line, chunk.end_line + 1))
+        first = whole[chunk.start_line - 1]
+        assert chunk.text.split("\n")[0] in first
+    assert seen >= {at for at, line in enumerate(whole, 1) if line.strip()}

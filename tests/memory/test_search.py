@@ -1,0 +1,112 @@
+"""Ranking, and past sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date
+from pathlib import Path
+
+import pytest
+from tests.memory.test_service import memory, write_notes
+
+from clawkit.errors import ToolAuthorizationError
+from clawkit.memory.search import SNIPPET_CHARS, choose, cut_snippet, mix, recency
+
+
+def test_scores_are_mixed_from_words_and_vectors() -> None:
+    words, near = [(1, 8.0), (2, 4.0), (3, 0.0)], [(2, 0.9), (4, 0.7), (1, 0.5)]
+    assert mix(words, []) == {1: 1.0, 2: 0.5, 3: 0.0}
+    assert mix([], near) == {2: 0.9, 4: 0.7, 1: 0.5}
+    assert mix([], [(1, 1.5), (2, -0.5)]) == {1: 1.0, 2: 0.0}
+    mixed = mix(words, near)
+    expected = {1: 0.7, 2: 0.65, 3: 0.0, 4: 0.15}
+    assert {id_: round(score, 6) for id_, score in mixed.items()} == expected
+    assert mix([(1, 2.0), (2, 2.0)], []) == {1: 1.0, 2: 1.0}
+    assert mix([], []) == {}
+
+
+def test_age_lowers_dated_notes_only() -> None:
+    today = date(2026, 11, 18)
+    cases = {
+        "memory/2026-11-18.md": 1.0,
+        "memory/2026-10-19.md": 0.875,
+        "memory/2026-10-19-call.md": 0.875,
+        "memory/1990-01-01.md": 0.75,
+        "memory/2030-01-01.md": 1.0,
+        "memory/2026-13-99.md": 1.0,
+        "MEMORY.md": 1.0,
+        "memory/2026-10-19/x.md": 1.0,
+    }
+    assert {path: round(recency(path, today), 3) for path in cases} == cases
+
+
+def test_the_lowest_score_does_not_hide_words_that_match() -> None:
+    scores = {1: 0.9, 2: 0.4, 3: 0.2, 4: 0.1}
+    cases = [
+        ((0.35, False), [1, 2, 3]),
+        ((0.35, True), [1, 2]),
+        ((0.95, True), [2, 3]),
+        ((0.0, True), [1, 2, 3]),
+    ]
+    for (lowest, strict), expected in cases:
+        assert choose(scores, {2, 3}, 3, lowest, strict=strict) == expected
+
+
+def test_a_snippet_is_the_part_with_the_words() -> None:
+    text = "\n".join(f"line {n} is about nothing" for n in range(60))
+    text += "\nthe heron is here\n" + "\n".join("filling" for _ in range(60))
+    found = cut_snippet(text, ["heron", "here"])
+    assert "the heron is here" in found
+    assert len(found) <= SNIPPET_CHARS + 2
+    assert found.startswith("…")
+    assert cut_snippet("short", ["x"]) == "short"
+    assert cut_snippet("İ" * 2_000, ["heron"]).startswith("İ")
+    assert cut_snippet("x" * 2_000, [])[:-1] == "x" * SNIPPET_CHARS
+
+
+class Sessions:
+    """The past sessions of an agent, of which one may not be seen."""
+
+    said: Mapping[str, str] = {
+        "s1": "User: where is the heron?\nAssistant: At the lake.",
+        "s2": "User: a secret heron",
+    }
+
+    def __init__(self) -> None:
+        self.reads: list[str] = []
+
+    def stamps(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.said, "1")
+
+    def read(self, id_: str) -> str:
+        self.reads.append(id_)
+        return self.said.get(id_, "")
+
+    def may_see(self, id_: str) -> bool:
+        return id_ != "s2"
+
+
+async def test_past_sessions_are_found_if_that_is_configured(tmp_path: Path) -> None:
+    write_notes(tmp_path / "work", {"MEMORY.md": "A heron lives here."})
+    sessions = Sessions()
+    for settings in ("{sources: ['memory', 'sessions']}", "{experimental: {sessionMemory: true}}"):
+        async with memory(tmp_path, settings, sessions) as service:
+            for corpus, paths in (
+                ("memory", {"MEMORY.md"}),
+                ("sessions", {"sessions/s1"}),
+                ("all", {"MEMORY.md", "sessions/s1"}),
+            ):
+                hits = (await service.search("heron", corpus=corpus)).hits  # type: ignore[arg-type]
+                assert {hit.path for hit in hits} == paths
+                assert {hit.source for hit in hits} <= {"memory", "sessions"}
+            assert (await service.get("sessions/s1", start_line=2)).text.endswith("lake.")
+            assert not (await service.get("sessions/none")).exists
+            with pytest.raises(ToolAuthorizationError, match="cannot be seen"):
+                await service.get("sessions/s2")
+    assert sorted(sessions.reads[:2]) == ["s1", "s2"]
+    async with memory(tmp_path, "{}", sessions) as service:
+        hits = (await service.search("heron", corpus="all")).hits
+        assert [hit.path for hit in hits] == ["MEMORY.md"]
+    async with memory(tmp_path, "{sources: ['sessions']}", sessions) as service:
+        hits = (await service.search("heron", corpus="all")).hits
+        assert [hit.path for hit in hits] == ["sessions/s1"]

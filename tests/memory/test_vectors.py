@@ -1,0 +1,102 @@
+"""Vectors in the index, with sqlite-vec and without."""
+
+from __future__ import annotations
+
+import math
+import random
+from pathlib import Path
+
+import pytest
+
+from clawkit.config.sections.plugins import MemoryVector
+from clawkit.memory import vectors
+from clawkit.memory.index import MemoryIndex
+from clawkit.memory.vectors import VectorIndex, find_extension, pack
+
+SIZE, COUNT = 64, 600
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    product = sum(a * b for a, b in zip(one, other, strict=True))
+    return product / (math.hypot(*one) * math.hypot(*other))
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> tuple[MemoryIndex, list[list[float]]]:
+    chance = random.Random(3)
+    made = [[chance.gauss(0, 1) for _ in range(SIZE)] for _ in range(COUNT)]
+    index = MemoryIndex(str(tmp_path / "home" / "index.sqlite"))
+    rows = [(at + 1, 1, 1, 1, bytes([at >> 8, at & 255]), "", f"text {at}") for at in range(COUNT)]
+    sql = "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?)"
+    index.run(lambda db: list(db.executemany(sql, rows)), write=True)
+    store = VectorIndex(index)
+    store.use_space("one")
+    waiting = store.waiting(0, 10_000)
+    assert [text for _, _, text in waiting[:2]] == ["text 0", "text 1"]
+    by_hash = {key: pack(each) for (_, key, _), each in zip(waiting, made, strict=True)}
+    store.put("one", waiting, by_hash, cache=True)
+    return index, made
+
+
+def test_the_nearest_are_found_with_and_without_the_extension(
+    filled: tuple[MemoryIndex, list[list[float]]], tmp_path: Path
+) -> None:
+    index, made = filled
+    extension = find_extension(MemoryVector())
+    assert extension
+    stores = [VectorIndex(index, each) for each in (extension, "", str(tmp_path / "none.so"))]
+    for number in range(10):
+        asked = [value + 0.1 for value in made[number]]
+        right = sorted(range(COUNT), key=lambda at: -cosine(asked, made[at]))[:5]
+        for store in stores:
+            found = store.nearest("one", pack(asked), "memory", 200)
+            assert found[0][0] == number + 1
+            assert abs(found[0][1] - cosine(asked, made[number])) < 0.02
+            assert {at + 1 for at in right} <= {id_ for id_, _ in found}
+            assert [near for _, near in found] == sorted((near for _, near in found), reverse=True)
+    assert [bool(store.problem) for store in stores] == [False, False, True]
+    assert "cannot be loaded" in stores[2].problem
+    assert not stores[0].nearest("one", pack(made[0]), "sessions", 50)
+    index.close()
+
+
+def test_vectors_of_another_space_or_length_are_never_compared(
+    filled: tuple[MemoryIndex, list[list[float]]],
+) -> None:
+    index, made = filled
+    store = VectorIndex(index)
+    assert not store.nearest("two", pack(made[0]), "memory", 10)
+    assert not store.nearest("one", pack(made[0][:-1]), "memory", 10)
+    (first, *_) = store.cached("one", [b"\0\0"]).values()
+    assert first == pack(made[0])
+    assert not store.cached("two", [b"\0\0"])
+    store.use_space("two")
+    waiting = store.waiting(0, 10_000)
+    assert len(waiting) == COUNT
+    # What another process made for a space that is no longer in use.
+    store.put("one", waiting, {b"\0\0": first}, cache=True)
+    assert len(store.waiting(0, 10_000)) == COUNT
+    # A passage that has changed in the meantime.
+    store.put("two", [(1, b"other", "")], {b"other": first}, cache=False)
+    assert len(store.waiting(0, 10_000)) == COUNT
+    index.close()
+
+
+def test_the_cache_is_bounded(
+    filled: tuple[MemoryIndex, list[list[float]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, made = filled
+    monkeypatch.setattr(vectors, "CACHE_ENTRIES", 100)
+    store = VectorIndex(index)
+    store.put("one", store.waiting(0, 1), {b"new": pack(made[0])}, cache=True)
+    assert index.run(lambda db: db.execute("SELECT count(*) FROM cache").get) == 100
+    assert store.cached("one", [b"new"])
+    assert not store.cached("one", [b"\0\0"])
+    index.close()
+
+
+def test_where_the_extension_is(tmp_path: Path) -> None:
+    assert find_extension(MemoryVector(enabled=False)) == ""
+    given = str(tmp_path / "vec0.so")
+    assert find_extension(MemoryVector(extension_path=given)) == given
+    assert pack([0.0, 0.0]) == b"\0\0"
