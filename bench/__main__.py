@@ -34,6 +34,7 @@ from bench import (
     soak,
     subagents,
     verdict,
+    web,
 )
 from bench.figure import Figure, fastest
 from clawkit.agent.assemble import Assembly, _assemble, _Inputs, assemble
@@ -229,6 +230,7 @@ def main() -> int:
         "gateway": lambda: chain(gateway.measure(), gateway_server.measure()),
         "gateway-soak": gateway_soak.measure,
         "mcp": mcp.measure,
+        "web": web.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False
