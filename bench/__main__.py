@@ -36,6 +36,7 @@ from bench import (
     soak,
     subagents,
     verdict,
+    web,
 )
 from bench.figure import Figure, fastest
 from clawkit.agent.assemble import Assembly, _assemble, _Inputs, assemble
@@ -233,6 +234,7 @@ def main() -> int:
         "mcp": mcp.measure,
         "extraction": extraction.measure,
         "memory": memory.measure,
+        "web": web.measure,
         "proof": lambda: shellproof.measure(given.count, given.seed),
     }
     over = False

@@ -32,7 +32,7 @@ from clawkit.web.protocols import MAX_TEXT, ExtractMode, FetchedPage
 
 SETTING = "tools.web.fetch"
 _IDLE_S = 15.0
-_EXTRACT_S = 10.0
+_EXTRACT_S = 20.0
 _MAX_ERROR_BYTES, _MAX_ERROR_CHARS = 64_000, 4_000
 _MAX_ROBOTS_BYTES, _ROBOTS_TTL_S = 500_000, 3_600.0
 _CACHED = msgspec.msgpack.Decoder(FetchedPage)
