@@ -87,7 +87,8 @@ BUDGETS = {
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
     # line; how clawkit was installed; jobs as the model of a session may use them; the tools of MCP
-    # servers, and where their programs run; the skills of a run; plugins in its services and hooks; its memory.
+    # servers, and where their programs run; the skills of a run; plugins in its services and hooks;
+    # its memory.
     "top level": 4_360,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well; skills that people invoke.
