@@ -16,8 +16,10 @@ BUDGETS = {
     # here from the top level; what ends a turn, and what is unread; events of sub-agents, and what
     # is said of them after compaction; why a run has a tool, which the gateway shows, too;
     # messages without a turn; which tools are deferred, and their directory in the prompt;
-    # results as plugins keep them, calls of tools by tools, and answers of models to tools.
-    "agent": 1_690,
+    # results as plugins keep them, calls of tools by tools, and answers of models to tools; notes
+    # before compaction: a turn with two tools, its settings and its limits (190); memory in the
+    # prompt.
+    "agent": 1_910,
     # Programs of skills, if the owner lets them run; questions that outlive the process that asked.
     "approvals": 6_950,
     # The tree and the search of sessions, messages to them, and the commands for agents; whom
@@ -25,9 +27,10 @@ BUDGETS = {
     # chats and commands that a gateway runs: the terminal here, the conversation there; a simple
     # turn without click, which took a tenth of its start; what must not be sent again after a
     # machine slept; jobs: their options and runs, a process that runs them, and those of others;
-    # heartbeats; plugins, skills and MCP servers: what there is, and trusting it.
-    # A search service in the questions of onboard and configure, and in what doctor reports.
-    "cli": 9_830,
+    # heartbeats; plugins, skills and MCP servers: what there is, and trusting it; notes: looking at
+    # them, indexing and forgetting (260), and their check; a
+    # search service in the questions of onboard and configure, and in what doctor reports.
+    "cli": 10_125,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
     # across its changes, take 650; what a crash between any two steps must not lose, and what a
@@ -87,7 +90,8 @@ BUDGETS = {
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
     # sessions with the sender's rights; how a command would be judged, moved here from the command
     # line; how clawkit was installed; jobs as the model of a session may use them; the tools of MCP
-    # servers, and where their programs run; the skills of a run; plugins in its services and hooks.
+    # servers, and where their programs run; the skills of a run; plugins in its services and hooks;
+    # its memory.
     "top level": 4_380,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well; skills that people invoke.
@@ -116,8 +120,9 @@ PLANNED = {
     # More than the 420 planned: a third is for what others made, in YAML and in archives, and what
     # of that must not get through.
     "skills": 625,
-    # What sessions used, by day, model and agent, moved here from the gateway.
-    "sessions": 2_585,
+    # What sessions used, by day, model and agent, moved here from the gateway; what was said in
+    # them, as text for memory.
+    "sessions": 2_645,
     "web": 2_200,
 }
 _NOT_CODE = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import pwd
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -375,7 +374,7 @@ class Services(Mapping[type, object]):
             state=paths.home(os.environ),
             agent=self._scope.agent,
             session=session,
-            homes=tuple(dict.fromkeys((os.path.expanduser("~"), login_home()))),
+            homes=tuple(dict.fromkeys((os.path.expanduser("~"), paths.login_home()))),
             spool_dir=paths.commands_dir(os.environ),
             max_processes=self._exec.max_processes,
             files=self._mounted,
@@ -584,14 +583,6 @@ class Services(Mapping[type, object]):
             before=EnvSecrets(self._workspace, self._redactor.learn).refresh,
             variables=lambda: self.run_skills.variables() if self.skills else {},
         )
-
-
-def login_home() -> str:
-    """The user's home directory from the password database, regardless of HOME."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_dir
-    except KeyError:
-        return os.path.expanduser("~")
 
 
 def _find_socket() -> tuple[str, str] | None:

@@ -57,7 +57,7 @@ def test_the_tables_of_bundled_plugins_say_what_these_declare() -> None:
     default = {role: m.id for m in manifests if m.enabled_by_default for role in m.services}
     assert default == BY_DEFAULT
     assert set(default) <= set(ROLES)
-    assert set(ROLES) == {*default, "models", "sandbox", "search"}
+    assert set(ROLES) == {*default, "models", "sandbox", "search", "embeddings"}
 
 
 async def test_an_enabled_plugin_fills_a_role_and_a_slot_chooses_among_several(

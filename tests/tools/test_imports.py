@@ -7,8 +7,7 @@ import sys
 
 from clawkit.core.catalog import CATALOG
 
-ENGINES = ("approvals", "code", "fs", "lsp", "media", "memory", "process")
-ENGINES += ("sandbox", "sessions")
+ENGINES = ("approvals", "code", "fs", "lsp", "media", "memory", "process", "sandbox", "sessions")
 SMALL = {
     "clawkit.fs.read_versions",
     *("clawkit.sessions.keys", "clawkit.sessions.visibility"),

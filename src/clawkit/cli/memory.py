@@ -151,7 +151,7 @@ def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
 
     A search does this, too; use it after many changes. What is indexed stays if you interrupt it.
     """
-    progress = _Progress()
+    progress = _IndexProgress()
     try:
         found = place.use(
             lambda _, memory: memory.index(rebuild=rebuild, on_progress=progress.show)
@@ -165,7 +165,7 @@ def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
     sys.exit(1 if found.problems else 0)
 
 
-class _Progress:
+class _IndexProgress:
     """A line on the terminal that is written over; nothing elsewhere."""
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from clawkit.approvals.protocols import Confines
 from clawkit.cli.approvals_check import say_place
 from clawkit.cli.options import ResolvedOptions, counted
 from clawkit.command_check import Checker, to_json
-from clawkit.config.paths import home
+from clawkit.config.paths import home, login_home
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.context import Scope
 from clawkit.errors import ToolAuthorizationError, ToolError
@@ -31,7 +31,7 @@ from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.confinement import why_no_bwrap
 from clawkit.sandbox.local import find_bwrap
 from clawkit.sandbox.paths import SECRETS
-from clawkit.services import Services, login_home
+from clawkit.services import Services
 from clawkit.text import human_size, one_line, printable
 
 _STEP = "tools.sandbox.tools"

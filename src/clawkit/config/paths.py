@@ -111,3 +111,13 @@ def _digest(key: str) -> str:
     import hashlib  # few runs need it
 
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def login_home() -> str:
+    """The user's home directory from the password database, regardless of HOME."""
+    import pwd  # few need it
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_dir
+    except KeyError:
+        return os.path.expanduser("~")
