@@ -243,8 +243,11 @@ def test_metadata_of_an_issuer_is_looked_for_in_order() -> None:
 
 
 def test_only_safe_addresses_are_opened() -> None:
+    here, there, inside = "http://127.0.0.1:9/", "https://m.example/", "https://10.1.1.1/"
     for url, near, far in (
         ("https://a.example/authorize", True, True),
+        ("https://10.0.0.1/authorize", False, False),
+        ("https://metadata.google.internal/", False, False),
         ("http://127.0.0.1:3000/authorize", True, False),
         ("http://localhost/authorize", True, False),
         ("https://[::1]/authorize", True, False),
@@ -253,7 +256,9 @@ def test_only_safe_addresses_are_opened() -> None:
         ("file:///etc/passwd", False, False),
         ("https://a.example/ --no-sandbox", False, False),
     ):
-        assert (oauth.is_safe(url, near=True), oauth.is_safe(url, near=False)) == (near, far), url
+        assert (oauth.is_safe(url, here), oauth.is_safe(url, there)) == (near, far), url
+    assert oauth.is_safe("https://10.1.1.1:8443/authorize", inside)
+    assert not oauth.is_safe("https://10.1.1.2/authorize", inside)
 
 
 def test_the_token_endpoint_is_told_who_asks_in_a_way_that_it_supports() -> None:
@@ -322,6 +327,30 @@ def test_settings_that_contradict_each_other_are_errors() -> None:
         ('{url: "https://x", transport: "stdio"}', "cannot be 'stdio' with url"),
         ('{url: "https://x", args: ["b"]}', "has no effect with url"),
         ('{command: "a", headers: {b: "c"}}', "has no effect with command"),
+        ('{command: "a", oauth: {scope: "c"}}', "oauth: has no effect with command"),
+        ('{url: "ftp://x"}', "url: .*does not start with http"),
+        ('{url: "https://a b"}', "url: .*contains a space"),
+        ('{url: "https://x", headers: {"a b": "c"}}', "headers.*invalid header name"),
+        ('{url: "https://x", headers: {Host: "c"}}', "headers.Host: .*set by clawkit itself"),
+        ('{url: "https://x", headers: {a: "c\\nd"}}', "headers.a: it contains a line break"),
+        ('{command: "a", env: {"b=c": "d"}}', "env.*invalid name of a variable"),
+        ('{command: "a", args: ["b\\u0000"]}', "args: contains a NUL"),
+        ('{command: "a", sandbox: {readPaths: ["b"]}}', "readPaths.*not an absolute path"),
+        ('{command: "a", sandbox: {writePaths: ["b"]}}', "writePaths.*not an absolute path"),
+        ('{command: "a", sandbox: {allowHosts: ["*"]}}', "allowHosts.*invalid host"),
+        ('{url: "https://x", oauth: {clientSecret: "s"}}', "has no effect without clientId"),
+        ('{url: "https://x", oauth: {issuer: "as"}}', "issuer: .*does not start with http"),
+        ('{url: "https://x", oauth: {clientMetadataUrl: "x"}}', "clientMetadataUrl: "),
+        ('{url: "https://x", oauth: {redirectUrl: "https://y.example/back"}}', "of this machine"),
+        ('{command: "a"}, x__y: {command: "a"}', "servers.x__y: its tools could have the same"),
+        ('{command: "a"}, X: {command: "a"}', "the same names as those of 'X'"),
+        ('{command: "a"}, "x_": {command: "a"}', "the same names as those of 'x'"),
     ):
         with pytest.raises(ConfigError, match=problem):
             loads(f"{{mcp: {{servers: {{x: {entry}}}}}}}", env={"HOME": "/nowhere"})
+
+
+def test_servers_whose_tools_cannot_be_confused_are_accepted() -> None:
+    for others in ('"x-y": {command: "a"}', "xy: {command: 'a'}", "x_y: {command: 'a'}"):
+        loads(f"{{mcp: {{servers: {{x: {{command: 'a'}}, {others}}}}}}}")
+    loads("{mcp: {servers: {x: {command: 'a'}, x__y: {command: 'a', enabled: false}}}}")

@@ -15,12 +15,12 @@ from msgspec import Raw, Struct
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
 from clawkit.errors import ToolAuthorizationError
-from clawkit.external import defuse
 from clawkit.mcp import protocol
+from clawkit.mcp.definitions import clean_text
 from clawkit.mcp.protocol import LEGACY, MODERN, UNSUPPORTED_VERSION
 from clawkit.mcp.wire import McpPeer
 from clawkit.process.jsonrpc import MAX_BODY, NOT_OFFERED, UNREADABLE, ServerError
-from clawkit.text import cut, one_line
+from clawkit.text import one_line
 from clawkit.version import __version__
 
 S = TypeVar("S", bound=Struct)
@@ -103,21 +103,21 @@ class CallExchange:
             return
         self._told = now
         of = f" of {progress.total:g}" if progress.total else ""
-        words = f"{progress.progress:g}{of} {one_line(defuse(progress.message), 200)}".strip()
-        task = asyncio.ensure_future(self._ctx.update(words))
+        words = f"{progress.progress:g}{of} {one_line(clean_text(progress.message, 200), 200)}"
+        task = asyncio.ensure_future(self._ctx.update(words.strip()))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
     async def elicit(self, asked: _Elicitation) -> dict[str, object]:
         """The person's answer. They can agree to what is proposed, but not enter anything."""
         proposed = propose(asked.requested_schema) if asked.mode == "form" else None
-        values = ", ".join(f"{name}: {value!r}" for name, value in (proposed or {}).items())
+        values = ", ".join(f"{name!r}: {value!r}" for name, value in (proposed or {}).items())
         is_shown = proposed is not None and len(values) <= MAX_VALUES
         if self._ctx is None or not is_shown or self._asked >= MAX_ROUNDS:
             return {"action": "decline"}
         self._asked += 1
         # What yes means comes first: the text of the server may contain anything.
-        description = f"Yes sends: {values or 'no values'}\n{cut(defuse(asked.message), 2_000)}"
+        description = f"Yes sends: {values or 'no values'}\n{clean_text(asked.message)}"
         title = f"the MCP server {self._server!r} asks for information"
         try:
             with self._without_deadline():

@@ -48,29 +48,39 @@ class ServedCall:
 
     task: asyncio.Task[Result]
 
-    def __init__(self, send: Send, token: mcp.Id | None, ask: Ask | None, *, can_ask: bool) -> None:
+    def __init__(
+        self,
+        run: Run,
+        request: CallRequest,
+        send: Send,
+        token: mcp.Id | None,
+        ask: Ask | None,
+        *,
+        can_ask: bool,
+    ) -> None:
         """`token` names the progress that the client wants to hear of. `ask` is None for a client
         whose requests must end with a question; without `can_ask` it is never sent one."""
+        self.run, self.request = run, request
         self.send, self.token, self.can_ask = send, token, can_ask
         self.questions: dict[str, tuple[dict[str, Any], asyncio.Future[Elicited]]] = {}
         self._ask = ask
         self._reports = 0
         self._changed = asyncio.Event()
 
-    async def perform(self, run: Run, request: CallRequest) -> Result:
+    async def perform(self) -> Result:
         """Make the call, and wait for its result."""
         # Events take a third of a small call, so they are made only for those who may want them.
         on_event = self._report if self.can_ask or self.token is not None else None
         current.set(self)
         try:
-            return await call(run, request, on_event)
+            return await call(self.run, self.request, on_event)
         finally:
             self.can_ask = False
             self._changed.set()
 
-    def start(self, run: Run, request: CallRequest) -> None:
+    def start(self) -> None:
         """Make the call in a task, so that it can be parked."""
-        self.task = asyncio.ensure_future(self.perform(run, request))
+        self.task = asyncio.ensure_future(self.perform())
 
     async def advance(self) -> Result | None:
         """Wait for the result; None if a question has to be answered first."""
@@ -203,13 +213,12 @@ class CarPark:
                 parked.served.task.cancel()
                 del self._parked[name]
 
-    def empty(self) -> list[asyncio.Task[Result]]:
-        """Stop all calls; returns what has to be waited for."""
-        tasks = [parked.served.task for parked in self._parked.values()]
-        for task in tasks:
+    def tasks(self) -> list[asyncio.Task[Result]]:
+        return [parked.served.task for parked in self._parked.values()]
+
+    def stop(self) -> None:
+        for task in self.tasks():
             task.cancel()
-        self._parked.clear()
-        return tasks
 
     @property
     def is_empty(self) -> bool:

@@ -25,7 +25,8 @@ _CLIENT = "stdio"
 
 
 def serve_stdio(open_kit: OpenKit) -> None:
-    """Serve until the end of the input, SIGTERM or Ctrl-C. Raises `ClawkitError`.
+    """Serve until the end of the input, or SIGTERM. Raises `ClawkitError`, and `KeyboardInterrupt`
+    after Ctrl-C, when everything has been stopped.
 
     Only the protocol has the two streams: whatever else is printed goes to standard error, and
     programs that are started find their input empty.
@@ -43,10 +44,18 @@ def serve_stdio(open_kit: OpenKit) -> None:
 async def _serve(open_kit: OpenKit, source: int, sink: int) -> None:
     connection = StdioConnection(open_kit, source, sink)
     serving = asyncio.ensure_future(connection.serve())
+    stopped_by: list[int] = []
+
+    def stop(number: int) -> None:
+        stopped_by.append(number)
+        serving.cancel()
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
+        asyncio.get_running_loop().add_signal_handler(number, stop, number)
     with suppress(asyncio.CancelledError):
         await serving
+    if signal.SIGINT in stopped_by:
+        raise KeyboardInterrupt
 
 
 class StdioConnection(asyncio.BaseProtocol):
