@@ -115,7 +115,7 @@ def test_changed_tools_are_accepted_by_a_person(
     assert (code, "nothing was accepted; add --yes" in err) == (2, True)
     assert json.loads(mcp("accept", "srv", "--yes", "--json")[1]) == {"accepted": ["echo", "new"]}
     assert len(notes(tmp_path)) == started, "what was shown is accepted, not what it says now"
-    assert mcp("list")[1].startswith("srv: 2 tools, ")
+    assert mcp("list")[1].startswith("srv: 4 tools, ")
     assert "nothing was waiting" in mcp("accept", "srv")[2]
     # An agent must not do that itself.
     monkeypatch.setattr(process_table, "is_inside_command", lambda: True)

@@ -66,7 +66,7 @@ def raw(*tools: dict[str, Any]) -> list[msgspec.Raw]:
 
 def listed(old: ToolListing | None, *tools: dict[str, Any]) -> ToolListing:
     new = ToolListing("f")
-    update(old, new, raw(*tools), http=False)
+    update(old, new, raw(*tools))
     return new
 
 
@@ -123,7 +123,7 @@ def test_the_schema_of_results_is_not_stored_however_deep_it_is() -> None:
         deep = '{"x":' * levels + "1" + "}" * levels
         text = '{"name": "a", "inputSchema": {}, "outputSchema": ' + deep + "}"
         new = ToolListing("f")
-        update(None, new, [msgspec.Raw(text.encode())], http=False)
+        update(None, new, [msgspec.Raw(text.encode())])
         assert [tool.output_schema for tool in new.tools] == [None]
 
 
@@ -308,7 +308,7 @@ def test_tokens_are_private_kept_by_issuer_and_resource_and_forgotten(tmp_path: 
     store.save("https://r/mcp", grant)
     file = tmp_path / "mcp" / "tokens.json"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert list(store.read().grants) == ["https://a https://r"]
+    assert list(store.read()) == ["https://r/mcp"]
     assert store.grant("https://r/mcp") == grant
     assert {"T0ken", "R3fresh"} <= set(learned)
     assert store.save("https://r/mcp", None)

@@ -126,12 +126,10 @@ def update(
     new: ToolListing,
     found: Sequence[msgspec.Raw],
     features: Iterable[str] = (),
-    *,
-    http: bool,
 ) -> None:
     """Put the definitions that a server listed, and those for its other features, into `new`: those
     that are accepted, those that wait, and those that cannot be used."""
-    tools = {tool.name: tool for tool in _usable(found, new.left_out, http=http)}
+    tools = {tool.name: tool for tool in _usable(found, new.left_out)}
     new.pins = {} if old is None else dict(old.pins)
     more = {each: FEATURES[each] for each in features if each not in tools}
     for name, tool in (tools | more).items():
@@ -143,9 +141,7 @@ def update(
             new.waiting.append(tool)
 
 
-def _usable(
-    found: Sequence[msgspec.Raw], left_out: dict[str, str], *, http: bool
-) -> Iterator[ToolEntry]:
+def _usable(found: Sequence[msgspec.Raw], left_out: dict[str, str]) -> Iterator[ToolEntry]:
     seen: set[str] = set()
     left = MAX_TOTAL
     for number, raw in enumerate(found):
@@ -162,7 +158,7 @@ def _usable(
             if tool.name in seen:
                 raise ToolError("it is listed twice")
             seen.add(tool.name)
-            _check(tool, size, http=http)
+            _check(tool, size)
             yield tool
         except (ClawkitError, *UNREADABLE) as error:
             left_out[name] = one_line(str(error), 200)
@@ -177,7 +173,7 @@ def accept(listing: ToolListing) -> list[str]:
     return names
 
 
-def _check(tool: ToolEntry, size: int, *, http: bool) -> None:
+def _check(tool: ToolEntry, size: int) -> None:
     """Raise an error for a definition that cannot be used."""
     if not 0 < len(tool.name) <= MAX_REMOTE_NAME:
         raise ToolError(f"its name must have 1 to {MAX_REMOTE_NAME} characters")
@@ -191,8 +187,7 @@ def _check(tool: ToolEntry, size: int, *, http: bool) -> None:
         if defuse(text) != text:
             shown = one_line(text, 40)
             raise SchemaError(f"parameters: {shown!r} has hidden characters, or fakes a marker")
-    if http:
-        param_headers(tool.input_schema)
+    param_headers(tool.input_schema)
 
 
 def param_headers(schema: Mapping[str, Any]) -> dict[tuple[str, ...], str]:

@@ -166,9 +166,8 @@ class Mounts:
         version, found = await self._use(slot, ask, slot.entry.connection_timeout_ms)
         new = ToolListing(definitions.fingerprint(slot.entry), version)
         tools, features = found.pop("tools", []), [each for each in found if found[each]]
-        is_http = slot.entry.url is not None
         # Checking schemas takes time.
-        await in_thread(definitions.update, old, new, tools, features, http=is_http)
+        await in_thread(definitions.update, old, new, tools, features)
         if new != old:
             await in_thread(write_listing, folder, server, new)
         return new

@@ -84,46 +84,38 @@ class OAuthGrant(Struct, omit_defaults=True):
         return self.access, self.refresh, self.client.secret
 
 
-class _Tokens(Struct, omit_defaults=True):
-    grants: dict[str, OAuthGrant] = {}
-    """By issuer and resource."""
-    servers: dict[str, str] = {}
-    """By the address of a server, the key of its grant."""
-
-
 class TokenStore:
-    """The tokens of all servers, in a private file."""
+    """The tokens of all servers by their addresses, in a private file. Each knows its issuer, and
+    goes nowhere else."""
 
     def __init__(self, folder: str, learn: Callable[[list[str]], object] = list) -> None:
         """`learn` is told all tokens, which must not be shown to anyone."""
         self._path, self._learn = os.path.join(folder, "tokens.json"), learn
 
-    def read(self) -> _Tokens:
+    def read(self) -> dict[str, OAuthGrant]:
         try:
             with open(self._path, "rb") as file:
-                found = msgspec.json.decode(file.read(), type=_Tokens)
+                found = msgspec.json.decode(file.read(), type=dict[str, OAuthGrant])
         except FileNotFoundError:
-            return _Tokens()
+            return {}
         except UNREADABLE:
             raise ToolError(f"{self._path}: invalid; remove it and log in again") from None
-        self._learn([text for each in found.grants.values() for text in each.secrets])
+        self._learn([text for each in found.values() for text in each.secrets])
         return found
 
     def grant(self, url: str) -> OAuthGrant | None:
-        tokens = self.read()
-        return tokens.grants.get(tokens.servers.get(url, ""))
+        return self.read().get(url)
 
     def save(self, url: str, grant: OAuthGrant | None) -> bool:
         """Keep the token of a server, or forget it; whether there was one."""
         private_dir(os.path.dirname(self._path))
         with locked(f"{self._path}.lock", wait_s=5.0):
             tokens = self.read()
-            old = tokens.grants.pop(tokens.servers.pop(url, ""), None)
+            old = tokens.pop(url, None)
             if grant is not None:
                 self._learn([*grant.secrets])
-                key = tokens.servers[url] = f"{grant.issuer} {grant.resource}"
-                tokens.grants[key] = grant
-            if tokens.servers or old:
+                tokens[url] = grant
+            if grant != old:
                 write_atomic(self._path, msgspec.json.encode(tokens))
         return old is not None
 
@@ -194,21 +186,20 @@ class OAuth:
         # The owner named this address, so it may be a private one.
         proxy = env_proxy(self._url, os.environ)
         self.route = Route(private=True, tls=Tls(insecure=not entry.ssl_verify), proxy=proxy)
-        self._fixed = entry.headers
-        self._is_required = entry.auth == "oauth"
+        self._entry = entry
         self._has_own = any(each.lower() == "authorization" for each in entry.headers)
         self._challenge: dict[str, str] | None = None
         self._renewed = ""
         """The last token that was renewed: if that is refused, too, only a login helps."""
 
     async def headers(self) -> Mapping[str, str]:
-        found = {name: self._reveal(value) for name, value in self._fixed.items()}
+        found = {name: self._reveal(value) for name, value in self._entry.headers.items()}
         if self._has_own:
             return found
         grant = self._grant()
         if grant is not None and 0 < grant.expires_at < time.time() + EARLY_S and grant.refresh:
             grant = await self._refresh(grant)
-        if grant is None and self._is_required:
+        if grant is None and self._entry.auth:
             raise self._needs_login()
         return {**found, "Authorization": f"Bearer {grant.access}"} if grant else found
 

@@ -95,19 +95,17 @@ def _tools(server: str, entry: McpServer, listing: ToolListing) -> Iterator[Regi
             name,
             f"(MCP server {server}) {clean_text(tool.description or '')}".strip(),
             shown_schema(tool.input_schema),
-            partial(run, server, entry, tool),
+            partial(run, server, tool),
             label=one_line(clean_text(title or remote), 60),
             effects=partial(_effects, server, entry),
         )
         yield Registered(made, f"mcp:{server}")
 
 
-async def _call_tool(
-    server: str, entry: McpServer, tool: ToolEntry, params: Any, ctx: Context
-) -> Result:
+async def _call_tool(server: str, tool: ToolEntry, params: Any, ctx: Context) -> Result:
     read = partial(results.of_request, server=server, kind="tool", of=tool.name)
     arguments = {"name": tool.name, "arguments": params}
-    headers = header_values(tool.input_schema, params) if entry.url else {}
+    headers = header_values(tool.input_schema, params)
     return await ctx.use(Mounts).call(server, "tools/call", arguments, read, ctx, headers)
 
 
@@ -120,9 +118,7 @@ def _effects(server: str, entry: McpServer, _params: object, ctx: Context) -> tu
     return (*effects, Effect("write")) if writes and not own else effects
 
 
-async def _use_feature(
-    server: str, _entry: McpServer, tool: ToolEntry, params: Any, ctx: Context
-) -> Result:
+async def _use_feature(server: str, tool: ToolEntry, params: Any, ctx: Context) -> Result:
     mounts, is_prompt = ctx.use(Mounts), tool.name == "prompts"
     if not (of := params.get("name" if is_prompt else "uri")):
         return results.of_list(await list_feature(mounts, server, tool.name), server, tool.name)

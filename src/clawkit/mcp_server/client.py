@@ -72,7 +72,10 @@ class CallMeta(Struct, rename={"token": "progressToken"}):
 
 
 class CallParams(Struct, rename="camel"):
-    name: str
+    """Of `tools/call` and `tools/list`."""
+
+    name: str = ""
+    cursor: str | None = None
     arguments: dict[str, Any] | None = None
     meta: CallMeta = field(default_factory=CallMeta, name="_meta")
     input_responses: dict[str, msgspec.Raw] | None = None
@@ -82,10 +85,6 @@ class CallParams(Struct, rename="camel"):
         """What is the same if the call is."""
         body = msgspec.json.encode([self.name, self.arguments], order="deterministic")
         return hashlib.sha256(body).digest()
-
-
-class _ListParams(Struct):
-    cursor: str | None = None
 
 
 class _Cancelled(Struct, rename="camel"):
@@ -204,7 +203,7 @@ class ServedClient:
         if method == "tools/call":
             return await self._call_tool(mcp.read(params, CallParams), send)
         if method == "tools/list":
-            if mcp.read(params, _ListParams).cursor is not None:
+            if mcp.read(params, CallParams).cursor is not None:
                 raise mcp.McpError(mcp.INVALID_PARAMS, "unknown cursor")
             kit = self.kit()
             if len(self.running) == 1:  # what other calls use must not change

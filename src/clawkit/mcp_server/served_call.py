@@ -47,6 +47,10 @@ class ServedCall:
     """One call, and the request that waits for it at the moment."""
 
     task: asyncio.Task[Result]
+    until = 0.0
+    """How long it stays parked."""
+    digest = b""
+    """Of the parameters that a client must repeat."""
 
     def __init__(
         self,
@@ -172,18 +176,12 @@ def read_answer(given: Elicited, request: Question, by: str) -> Answer:
     return Answer("deny", f"{by} said no", by=by)
 
 
-class Parked(Struct):
-    served: ServedCall
-    until: float
-    digest: bytes
-
-
 class CarPark:
     """The parked calls of a client. Each can be taken out once, by who parked it, with the same
     parameters, before it expires."""
 
     def __init__(self) -> None:
-        self._parked: dict[str, Parked] = {}
+        self._parked: dict[str, ServedCall] = {}
 
     def put(self, served: ServedCall, digest: bytes) -> str:
         """Park a call; returns the state that the client must repeat, which cannot be guessed.
@@ -193,28 +191,27 @@ class CarPark:
             served.task.cancel()
             raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls wait for answers already")
         state = secrets.token_urlsafe(32)
-        self._parked[state] = Parked(served, time.monotonic() + PARKED_S, digest)
+        served.until, served.digest = time.monotonic() + PARKED_S, digest
+        self._parked[state] = served
         return state
 
     def take(self, state: str, digest: bytes) -> ServedCall:
         """The call that a state names. Raises `McpError`."""
         self.sweep()
-        parked = self._parked.get(state)
-        if parked is None or parked.digest != digest:
+        if state not in self._parked or self._parked[state].digest != digest:
             message = "invalid requestState: unknown, expired, used, or of another request"
             raise mcp.McpError(mcp.INVALID_PARAMS, message)
-        return self._parked.pop(state).served
+        return self._parked.pop(state)
 
     def sweep(self) -> None:
         """Stop the calls that have expired."""
         now = time.monotonic()
-        for name, parked in list(self._parked.items()):
-            if parked.until <= now:
-                parked.served.task.cancel()
-                del self._parked[name]
+        for name, served in list(self._parked.items()):
+            if served.until <= now:
+                self._parked.pop(name).task.cancel()
 
     def tasks(self) -> list[asyncio.Task[Result]]:
-        return [parked.served.task for parked in self._parked.values()]
+        return [served.task for served in self._parked.values()]
 
     def stop(self) -> None:
         for task in self.tasks():

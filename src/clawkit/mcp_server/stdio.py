@@ -44,18 +44,12 @@ def serve_stdio(open_kit: OpenKit) -> None:
 async def _serve(open_kit: OpenKit, source: int, sink: int) -> None:
     connection = StdioConnection(open_kit, source, sink)
     serving = asyncio.ensure_future(connection.serve())
-    stopped_by: list[int] = []
-
-    def stop(number: int) -> None:
-        stopped_by.append(number)
-        serving.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
-    with suppress(asyncio.CancelledError):
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    try:
         await serving
-    if signal.SIGINT in stopped_by:
-        raise KeyboardInterrupt
+    except asyncio.CancelledError:
+        if (own := asyncio.current_task()) is not None and own.cancelling():
+            raise  # by Ctrl-C: asyncio makes a KeyboardInterrupt of it
 
 
 class StdioConnection(asyncio.BaseProtocol):
