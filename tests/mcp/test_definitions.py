@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from clawkit.mcp.definitions import (
     write_listing,
 )
 from clawkit.mcp.oauth import OAuthClient, OAuthGrant, TokenStore
-from clawkit.mcp.session import propose
+from clawkit.mcp.session import McpSession, propose
+from clawkit.process.jsonrpc import ServerError
 
 
 def test_names_are_safe_short_and_the_same_every_time() -> None:
@@ -304,12 +306,12 @@ def test_tokens_are_private_kept_by_issuer_and_resource_and_forgotten(tmp_path: 
     grant = OAuthGrant(
         "https://a", "https://r", "https://a/token", OAuthClient("id"), "T0ken", "R3fresh"
     )
-    assert store.grant("https://r/mcp") is None
+    assert store.read() == {}
     store.save("https://r/mcp", grant)
     file = tmp_path / "mcp" / "tokens.json"
     assert file.stat().st_mode & 0o777 == 0o600
     assert list(store.read()) == ["https://r/mcp"]
-    assert store.grant("https://r/mcp") == grant
+    assert store.read()["https://r/mcp"] == grant
     assert {"T0ken", "R3fresh"} <= set(learned)
     assert store.save("https://r/mcp", None)
     assert not store.save("https://r/mcp", None)
@@ -354,3 +356,27 @@ def test_servers_whose_tools_cannot_be_confused_are_accepted() -> None:
     for others in ('"x-y": {command: "a"}', "xy: {command: 'a'}", "x_y: {command: 'a'}"):
         loads(f"{{mcp: {{servers: {{x: {{command: 'a'}}, {others}}}}}}}")
     loads("{mcp: {servers: {x: {command: 'a'}, x__y: {command: 'a', enabled: false}}}}")
+
+
+async def test_a_server_that_takes_long_to_start_is_asked_again() -> None:
+    class Late:
+        """Hears the first question late, and takes no other era then."""
+
+        version = ended = ""
+
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        async def request(self, method: str, *_: object) -> msgspec.Raw:
+            self.asked.append(method)
+            if method == "initialize":
+                raise ServerError("it speaks 2026-07-28", -32600)
+            if len(self.asked) == 1:
+                await asyncio.sleep(60)
+            return msgspec.Raw(b'{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}')
+
+    for known, first in (("", ["server/discover"]), ("2025-11-25", [])):
+        peer, session = Late(), McpSession("srv", "/", lambda: None)
+        await session.open(peer, known, 0.01)  # type: ignore[arg-type]
+        assert session.is_modern
+        assert peer.asked == [*first, "initialize", "server/discover"]

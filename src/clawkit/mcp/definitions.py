@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from clawkit.config.sections.plugins import McpServer, tool_prefix
 from clawkit.core.tool import make_validator
@@ -122,10 +122,7 @@ def digest(value: object) -> str:
 
 
 def update(
-    old: ToolListing | None,
-    new: ToolListing,
-    found: Sequence[msgspec.Raw],
-    features: Iterable[str] = (),
+    old: ToolListing | None, new: ToolListing, found: Sequence[Raw], features: Iterable[str] = ()
 ) -> None:
     """Put the definitions that a server listed, and those for its other features, into `new`: those
     that are accepted, those that wait, and those that cannot be used."""
@@ -141,7 +138,7 @@ def update(
             new.waiting.append(tool)
 
 
-def _usable(found: Sequence[msgspec.Raw], left_out: dict[str, str]) -> Iterator[ToolEntry]:
+def _usable(found: Sequence[Raw], left_out: dict[str, str]) -> Iterator[ToolEntry]:
     seen: set[str] = set()
     left = MAX_TOTAL
     for number, raw in enumerate(found):

@@ -103,9 +103,6 @@ class TokenStore:
         self._learn([text for each in found.values() for text in each.secrets])
         return found
 
-    def grant(self, url: str) -> OAuthGrant | None:
-        return self.read().get(url)
-
     def save(self, url: str, grant: OAuthGrant | None) -> bool:
         """Keep the token of a server, or forget it; whether there was one."""
         private_dir(os.path.dirname(self._path))
@@ -205,7 +202,7 @@ class OAuth:
 
     def _grant(self) -> OAuthGrant | None:
         """The stored token, unless it is of another issuer than the configured one."""
-        grant = self._tokens.grant(self._url)
+        grant = self._tokens.read().get(self._url)
         return grant if grant is not None and self._is_expected(grant.issuer) else None
 
     def _is_expected(self, issuer: str) -> bool:
@@ -306,8 +303,7 @@ class OAuth:
             login["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         elif client.method == "client_secret_post":
             form["client_secret"] = client.secret
-        body = urlencode(form).encode()
-        issued = await self._read(_Issued, grant.endpoint, body, _FORM, **login)
+        issued = await self._read(_Issued, grant.endpoint, urlencode(form).encode(), _FORM, **login)
         if issued is None:
             raise ToolError("the authorization server refused to issue a token")
         renewed = msgspec.structs.replace(
@@ -349,10 +345,9 @@ class OAuth:
             raise ToolError("the metadata of the authorization server is of another issuer")
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
-        for url in (metadata.authorization_endpoint, metadata.token_endpoint):
+        own = metadata.authorization_endpoint, metadata.token_endpoint
+        for url in (*own, metadata.registration_endpoint or issuer):
             self._check_address(url)
-        if metadata.registration_endpoint:
-            self._check_address(metadata.registration_endpoint)
         return found, metadata
 
     def _choose(self, named: Sequence[str]) -> str:

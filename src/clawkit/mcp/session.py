@@ -41,17 +41,12 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 class _ServerFacts(Struct, rename="camel"):
-    """The answer to `server/discover` or `initialize`."""
+    """The answer to `server/discover` or `initialize`, and what an error says about versions."""
 
     capabilities: dict[str, Any] = {}
     protocol_version: str = ""
     supported_versions: list[str] = []
-
-
-class _Supported(Struct):
-    """What an error says about versions."""
-
-    supported: list[str]
+    supported: list[str] = []
 
 
 class _Page(Struct, rename="camel"):
@@ -174,21 +169,29 @@ class McpSession:
     async def open(self, peer: McpPeer, known: str = "", probe_s: float = PROBE_S) -> None:
         """Agree on a version; `known` is the one that was spoken before."""
         self._peer = peer
-        is_old = known in (*LEGACY, *_OLDER)
-        found = None if is_old else await self._discover(min(probe_s, PROBE_S))
-        if found is None:
-            opening = {
-                "protocolVersion": LEGACY[0],
-                "capabilities": _CAPABILITIES,
-                "clientInfo": _CLIENT,
-            }
-            found = read_answer(await peer.request("initialize", opening, {}), _ServerFacts)
-            if found.protocol_version not in (*LEGACY, *_OLDER):
-                version = one_line(found.protocol_version, 40)
-                raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
-            self.version = peer.version = found.protocol_version
-            await peer.notify("notifications/initialized", {})
+        is_old, probe_s = known in (*LEGACY, *_OLDER), min(probe_s, PROBE_S)
+        found = None if is_old else await self._discover(probe_s)
+        try:
+            found = found or await self._initialize()
+        except ServerError as error:
+            # It may have heard the first question late, because it takes long to start.
+            if error.code >= 0 or (found := await self._discover(probe_s)) is None:
+                raise
         self.capabilities = found.capabilities
+
+    async def _initialize(self) -> _ServerFacts:
+        opening = {
+            "protocolVersion": LEGACY[0],
+            "capabilities": _CAPABILITIES,
+            "clientInfo": _CLIENT,
+        }
+        found = read_answer(await self._peer.request("initialize", opening, {}), _ServerFacts)
+        if found.protocol_version not in (*LEGACY, *_OLDER):
+            version = one_line(found.protocol_version, 40)
+            raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
+        self.version = self._peer.version = found.protocol_version
+        await self._peer.notify("notifications/initialized", {})
+        return found
 
     async def _discover(self, probe_s: float) -> _ServerFacts | None:
         """What a server of the new era is; None for one of the older."""
@@ -204,7 +207,7 @@ class McpSession:
             is_answer = error.code < 0 or 400 <= error.code < 500
             if error.code == UNSUPPORTED_VERSION:
                 with suppress(msgspec.ValidationError):
-                    supported = msgspec.convert(error.data, _Supported).supported or LEGACY
+                    supported = msgspec.convert(error.data, _ServerFacts).supported or LEGACY
                 if MODERN in supported:
                     return read_answer(await self.ask("server/discover", {}), _ServerFacts)
             elif error.code in protocol.MODERN_CODES or not is_answer or self._peer.ended:
