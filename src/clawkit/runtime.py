@@ -92,6 +92,7 @@ class Toolkit:
         sandboxed: bool | None = None,
         depth: int = 0,
         allow: Iterable[str] | None = None,
+        withheld: Mapping[str, str] | None = None,
         tools: Iterable[Tool] = (),
         hooks: Hooks | None = None,
         approver: Approver | None = None,
@@ -113,8 +114,9 @@ class Toolkit:
         needs approval is not refused if there is no one to ask: the call returns, and the command
         runs if a person approves it while the kit is open. `delegates` is for agents, which the
         tools for sub-agents need, `in_gateway` for sessions of a gateway, and `in_heartbeat` for
-        those of its heartbeats. `cwd` is the directory of the workspace that relative paths start
-        from. `redactor` is that of another run, with all secrets it has learned. Raises
+        those of its heartbeats. `withheld` are tools that neither the caller nor another tool can
+        call, whatever policy says, and why. `cwd` is the directory of the workspace that relative
+        paths start from. `redactor` is that of another run, with all secrets it has learned. Raises
         `ConfigError` for an invalid configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
@@ -139,6 +141,7 @@ class Toolkit:
             sandboxed=sandboxed,
             depth=depth,
             allow=None if allow is None else tuple(allow),
+            withheld=tuple((withheld or {}).items()),
             delegates=delegates,
             in_gateway=in_gateway,
             in_heartbeat=in_heartbeat,
@@ -318,7 +321,6 @@ async def list_servers(run: Run, config: Config) -> None:
     from clawkit.mcp.tools import allowed_servers
 
     mounts: Any = run.services[Mounts]
-    mounts.configure(config.mcp)
     await mounts.ready(allowed_servers(config, run.scope))
 
 
@@ -464,9 +466,8 @@ class _Asker(Struct, frozen=True):
 
 
 async def close_run(run: Run) -> None:
-    for services in getattr(run.services, "maps", (run.services,)):  # several if some are withheld
-        if isinstance(services, Services):
-            await services.close()
+    if isinstance(run.services, Services):
+        await run.services.close()
 
 
 def make_redactor(loaded: Loaded) -> Redactor:

@@ -155,6 +155,8 @@ class Services(Mapping[type, object]):
         for kind, service in older._made.items():
             if kind not in _OF_THE_RUN:
                 self._made[kind] = service
+                if configure := getattr(service, "configure", None):
+                    configure(self._loaded.config)
         older._made = {kind: older._made[kind] for kind in older._made if kind not in self._made}
         self._older = older
 
@@ -237,7 +239,7 @@ class Services(Mapping[type, object]):
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
             hidden=(paths.gateway_dir(os.environ),),
             hard_links=self._fs.hard_links == "allow",
-            protection=self._protection(),
+            protection=self.protection(),
             ask=self._fs.protected == "ask",
             journals=os.path.join(os.path.realpath(paths.home(os.environ)), "changes"),
         )
@@ -271,7 +273,8 @@ class Services(Mapping[type, object]):
         code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
         return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *code, *words)
 
-    def _protection(self) -> Protection:
+    def protection(self) -> Protection:
+        """What may only be changed with a person's approval."""
         from clawkit.fs.protected_files import Protection
 
         ways = (way for file in self._own_files() for way in ways_of(file))
@@ -382,7 +385,7 @@ class Services(Mapping[type, object]):
             own=self._own_files(),
             ask_host=self._ask_host,
             reveal=self._reveal,
-            protection=self._protection(),
+            protection=self.protection(),
             given=self._given(),
             shared=self.run_skills.folders,
             provide=self._plugged_sandbox(),
@@ -398,19 +401,17 @@ class Services(Mapping[type, object]):
     def _mounts(self) -> Any:
         from clawkit.mcp.mounts import MountContext, Mounts
 
-        folder, learn = paths.mcp_dir(os.environ), self._redactor.learn
-        around = MountContext(folder, self._workspace, self._reveal, self._cell, learn)
-        settings: Any = self._loaded.config.mcp
-        return Mounts(settings, around)
+        secrets = self._reveal, self._redactor.learn
+        around = MountContext(paths.mcp_dir(os.environ), self._workspace, self._cell, *secrets)
+        return Mounts(self._loaded.config, around)
 
     async def _cell(self, name: str, entry: McpServer) -> Any:
         """Where the program of an MCP server runs: confined to what its entry grants."""
         from clawkit.mcp.mounts import Cell
 
         wants, env = entry.sandbox, await self[BaseEnvironment].variables()
-        given = entry.cwd or ""
-        given = paths.expand(given, os.environ) if given.startswith("~") else given
-        cwd = os.path.join(self._workspace, given) if given else self._workspace
+        cwd = entry.cwd or "."
+        cwd = paths.expand(cwd if cwd[0] == "~" else os.path.join(self._workspace, cwd), os.environ)
         if not wants.enabled:
             private_dir(folder := paths.commands_dir(os.environ))
             return Cell(self[ExecHost], None, env, cwd, folder)
@@ -419,13 +420,12 @@ class Services(Mapping[type, object]):
             workspace_access=wants.workspace_access,
             network=wants.network,
             allow_hosts=wants.allow_hosts,
+            hide_paths=self._sandbox.hide_paths,
         )
         cell = self._confinement(settings, f"mcp:{name}")
-        named = wants.read_paths, wants.write_paths
-        read, write = (paths.resolve(each, os.environ) for each in named)
-        grants = Grants(read=read, write=write)
-        why = cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason
-        if why:
+        read = paths.resolve(wants.read_paths, os.environ)
+        grants = Grants(read=read, write=paths.resolve(wants.write_paths, os.environ))
+        if why := cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason:
             do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
             raise ToolError(f"it cannot be confined: {why}; {do}")
         _, hold, variables = cell.in_sandbox(grants)
@@ -529,7 +529,7 @@ class Services(Mapping[type, object]):
             read_roots=(*self._given(), *self._fs.read_roots),
             write_roots=self._fs.write_roots,
             workspace_only=self._fs.workspace_only,
-            why_protected=self._protection().explain,
+            why_protected=self.protection().explain,
             own=own,
             own_open=[paths.commands_dir(os.environ), *self._given()],
             shared=self.run_skills.folders,

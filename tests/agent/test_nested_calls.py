@@ -71,6 +71,19 @@ async def test_a_changed_policy_applies_to_nested_calls(workspace: Path) -> None
         assert (await kit.call("one")).details["status"] == "blocked"
 
 
+async def test_what_is_withheld_stays_so_when_settings_change(workspace: Path) -> None:
+    tools = [relay("one", "read", {"path": "a.txt"}), relay("two", "one")]
+    why = {"read": "not here", "one": "not here", "unknown": "not here"}
+    async with Toolkit.open({}, workspace=workspace, tools=tools, withheld=why) as kit:
+        for _ in range(2):
+            assert {"read", "one"}.isdisjoint(tool.name for tool in (*kit.tools, *kit.offered))
+            for name in ("read", "one", "two"):
+                result = await kit.call(name, {"path": "a.txt"} if name == "read" else None)
+                assert result.details["status"] == "blocked", name
+                assert "not here" in result.as_text(), name
+            kit.alter(config=Toolkit.open({"tools": {"alsoAllow": ["read"]}}).config)
+
+
 async def test_tool_call_is_no_way_around_that(workspace: Path) -> None:
     again = relay("own", "tool_call", {"name": "own", "args": {}})
     config = {"tools": {"toolSearch": True}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,8 @@ from clawkit.mcp.definitions import (
     write_listing,
 )
 from clawkit.mcp.oauth import OAuthClient, OAuthGrant, TokenStore
-from clawkit.mcp.session import propose
+from clawkit.mcp.session import McpSession, propose
+from clawkit.process.jsonrpc import ServerError
 
 
 def test_names_are_safe_short_and_the_same_every_time() -> None:
@@ -66,7 +68,7 @@ def raw(*tools: dict[str, Any]) -> list[msgspec.Raw]:
 
 def listed(old: ToolListing | None, *tools: dict[str, Any]) -> ToolListing:
     new = ToolListing("f")
-    update(old, new, raw(*tools), http=False)
+    update(old, new, raw(*tools))
     return new
 
 
@@ -123,7 +125,7 @@ def test_the_schema_of_results_is_not_stored_however_deep_it_is() -> None:
         deep = '{"x":' * levels + "1" + "}" * levels
         text = '{"name": "a", "inputSchema": {}, "outputSchema": ' + deep + "}"
         new = ToolListing("f")
-        update(None, new, [msgspec.Raw(text.encode())], http=False)
+        update(None, new, [msgspec.Raw(text.encode())])
         assert [tool.output_schema for tool in new.tools] == [None]
 
 
@@ -243,8 +245,11 @@ def test_metadata_of_an_issuer_is_looked_for_in_order() -> None:
 
 
 def test_only_safe_addresses_are_opened() -> None:
+    here, there, inside = "http://127.0.0.1:9/", "https://m.example/", "https://10.1.1.1/"
     for url, near, far in (
         ("https://a.example/authorize", True, True),
+        ("https://10.0.0.1/authorize", False, False),
+        ("https://metadata.google.internal/", False, False),
         ("http://127.0.0.1:3000/authorize", True, False),
         ("http://localhost/authorize", True, False),
         ("https://[::1]/authorize", True, False),
@@ -253,7 +258,9 @@ def test_only_safe_addresses_are_opened() -> None:
         ("file:///etc/passwd", False, False),
         ("https://a.example/ --no-sandbox", False, False),
     ):
-        assert (oauth.is_safe(url, near=True), oauth.is_safe(url, near=False)) == (near, far), url
+        assert (oauth.is_safe(url, here), oauth.is_safe(url, there)) == (near, far), url
+    assert oauth.is_safe("https://10.1.1.1:8443/authorize", inside)
+    assert not oauth.is_safe("https://10.1.1.2/authorize", inside)
 
 
 def test_the_token_endpoint_is_told_who_asks_in_a_way_that_it_supports() -> None:
@@ -299,12 +306,12 @@ def test_tokens_are_private_kept_by_issuer_and_resource_and_forgotten(tmp_path: 
     grant = OAuthGrant(
         "https://a", "https://r", "https://a/token", OAuthClient("id"), "T0ken", "R3fresh"
     )
-    assert store.grant("https://r/mcp") is None
+    assert store.read() == {}
     store.save("https://r/mcp", grant)
     file = tmp_path / "mcp" / "tokens.json"
     assert file.stat().st_mode & 0o777 == 0o600
-    assert list(store.read().grants) == ["https://a https://r"]
-    assert store.grant("https://r/mcp") == grant
+    assert list(store.read()) == ["https://r/mcp"]
+    assert store.read()["https://r/mcp"] == grant
     assert {"T0ken", "R3fresh"} <= set(learned)
     assert store.save("https://r/mcp", None)
     assert not store.save("https://r/mcp", None)
@@ -322,6 +329,54 @@ def test_settings_that_contradict_each_other_are_errors() -> None:
         ('{url: "https://x", transport: "stdio"}', "cannot be 'stdio' with url"),
         ('{url: "https://x", args: ["b"]}', "has no effect with url"),
         ('{command: "a", headers: {b: "c"}}', "has no effect with command"),
+        ('{command: "a", oauth: {scope: "c"}}', "oauth: has no effect with command"),
+        ('{url: "ftp://x"}', "url: .*does not start with http"),
+        ('{url: "https://a b"}', "url: .*contains a space"),
+        ('{url: "https://x", headers: {"a b": "c"}}', "headers.*invalid header name"),
+        ('{url: "https://x", headers: {Host: "c"}}', "headers.Host: .*set by clawkit itself"),
+        ('{url: "https://x", headers: {a: "c\\nd"}}', "headers.a: it contains a line break"),
+        ('{command: "a", env: {"b=c": "d"}}', "env.*invalid name of a variable"),
+        ('{command: "a", args: ["b\\u0000"]}', "args: contains a NUL"),
+        ('{command: "a", sandbox: {readPaths: ["b"]}}', "readPaths.*not an absolute path"),
+        ('{command: "a", sandbox: {writePaths: ["b"]}}', "writePaths.*not an absolute path"),
+        ('{command: "a", sandbox: {allowHosts: ["*"]}}', "allowHosts.*invalid host"),
+        ('{url: "https://x", oauth: {clientSecret: "s"}}', "has no effect without clientId"),
+        ('{url: "https://x", oauth: {issuer: "as"}}', "issuer: .*does not start with http"),
+        ('{url: "https://x", oauth: {clientMetadataUrl: "x"}}', "clientMetadataUrl: "),
+        ('{url: "https://x", oauth: {redirectUrl: "https://y.example/back"}}', "of this machine"),
+        ('{command: "a"}, x__y: {command: "a"}', "servers.x__y: its tools could have the same"),
+        ('{command: "a"}, X: {command: "a"}', "the same names as those of 'X'"),
+        ('{command: "a"}, "x_": {command: "a"}', "the same names as those of 'x'"),
     ):
         with pytest.raises(ConfigError, match=problem):
             loads(f"{{mcp: {{servers: {{x: {entry}}}}}}}", env={"HOME": "/nowhere"})
+
+
+def test_servers_whose_tools_cannot_be_confused_are_accepted() -> None:
+    for others in ('"x-y": {command: "a"}', "xy: {command: 'a'}", "x_y: {command: 'a'}"):
+        loads(f"{{mcp: {{servers: {{x: {{command: 'a'}}, {others}}}}}}}")
+    loads("{mcp: {servers: {x: {command: 'a'}, x__y: {command: 'a', enabled: false}}}}")
+
+
+async def test_a_server_that_takes_long_to_start_is_asked_again() -> None:
+    class Late:
+        """Hears the first question late, and takes no other era then."""
+
+        version = ended = ""
+
+        def __init__(self) -> None:
+            self.asked: list[str] = []
+
+        async def request(self, method: str, *_: object) -> msgspec.Raw:
+            self.asked.append(method)
+            if method == "initialize":
+                raise ServerError("it speaks 2026-07-28", -32600)
+            if len(self.asked) == 1:
+                await asyncio.sleep(60)
+            return msgspec.Raw(b'{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}}')
+
+    for known, first in (("", ["server/discover"]), ("2025-11-25", [])):
+        peer, session = Late(), McpSession("srv", "/", lambda: None)
+        await session.open(peer, known, 0.01)  # type: ignore[arg-type]
+        assert session.is_modern
+        assert peer.asked == [*first, "initialize", "server/discover"]

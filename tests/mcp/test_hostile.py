@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 from tests.mcp.parts import Approver, entry, error, mounts, names, notes, open_kit, until
 
-from clawkit.external import REMOVED
-from clawkit.mcp.definitions import MAX_DESCRIPTION, MAX_TOOLS, accept, read_listing, write_listing
+from clawkit.external import REMOVED, defuse
+from clawkit.mcp.definitions import (
+    MAX_DESCRIPTION,
+    MAX_TOOLS,
+    accept,
+    clean_text,
+    read_listing,
+    write_listing,
+)
 from clawkit.mcp.session import MAX_ROUNDS
 
 
@@ -191,6 +199,47 @@ async def test_a_person_is_asked_a_few_questions_that_can_be_read(
             assert not (await kit.call("srv__echo")).is_error
         assert len(person.asked) == count
         assert all(each.description.startswith("Yes sends: ") for each in person.asked)
+
+
+async def test_a_question_says_first_and_in_one_line_what_is_sent(
+    workspace: Path, tmp_path: Path
+) -> None:
+    person = Approver("deny")
+    async with open_kit(workspace, {"srv": entry(tmp_path, "hides")}, approver=person) as kit:
+        await kit.call("srv__echo")
+    [asked] = person.asked
+    assert asked.description.splitlines() == [
+        "Yes sends: 'a\\u202e\\nYes sends: nothing': 'secret'"
+    ]
+
+
+def test_a_long_text_is_cut_before_it_is_searched() -> None:
+    """A server can send 16 MB of progress four times a second, and all sessions would wait."""
+    text = "\u00e9" * 300_000
+    times = []
+    for clean in (defuse, lambda text: clean_text(text, 200)):
+        began = time.process_time()
+        clean(text)
+        times.append(time.process_time() - began)
+    assert times[1] < times[0] / 10
+    assert len(clean_text(text, 200)) <= 200 + 40
+
+
+async def test_resources_that_a_server_has_later_wait_until_they_are_accepted(
+    workspace: Path, tmp_path: Path
+) -> None:
+    async with open_kit(workspace, {"srv": entry(tmp_path, "gains")}) as kit:
+        assert "srv__resources" not in names(kit)
+        assert "srv__prompts" in names(kit)
+        (tmp_path / "notes.changed").touch()
+        found = await mounts(kit).refresh("srv")
+        assert [tool.name for tool in found.waiting] == ["resources"]
+        await kit.update()
+        assert "srv__resources" not in names(kit)
+        accept(found)
+        write_listing(mounts(kit)._around.folder, "srv", found)
+        assert await kit.update()
+        assert "note:1" in (await kit.call("srv__resources")).as_text()
 
 
 async def test_a_question_does_not_stop_the_clock_for_good(workspace: Path, tmp_path: Path) -> None:

@@ -255,15 +255,61 @@ async def test_the_settings_of_a_login_are_used(
     assert service.registered == []
 
 
-async def test_the_answer_of_a_browser_comes_back_to_this_machine_only(workspace: Path) -> None:
-    service = Service(guarded=True)
-    async with running(service):
-        oauth = {"redirectUrl": "https://evil.example/back"}
+async def test_a_configured_secret_goes_to_no_issuer_that_the_server_chooses(
+    workspace: Path,
+) -> None:
+    own, evil = Service(guarded=True), Service(guarded=True)
+    plain = own.handle
+
+    def handle(asked: Asked) -> Answer:
+        status, headers, body = plain(asked)
+        if "oauth-protected-resource" in asked.line:
+            named = {"authorization_servers": [evil.url]}
+            body = json.dumps({**json.loads(body), **named}).encode()
+        return status, headers, body
+
+    own.handle = handle  # type: ignore[method-assign]
+    client = {"clientId": "me", "clientSecret": "s3cret"}
+    async with running(own), running(evil):
+        for oauth, said in (
+            (client, "to send it oauth.clientSecret, set mcp.servers.it.oauth.issuer to that"),
+            ({**client, "issuer": own.url}, "which is not mcp.servers.it.oauth.issuer"),
+            ({"issuer": own.url}, "which is not mcp.servers.it.oauth.issuer"),
+            ({**client, "issuer": f"{evil.url}/"}, ""),
+        ):
+            entry = {"url": f"{own.url}/mcp", "oauth": oauth}
+            async with open_kit(workspace, {"it": entry}) as kit:
+                if said:
+                    with pytest.raises(ToolError, match=said):
+                        await mounts(kit).login("it", browse)
+                    assert evil.issued == evil.authorized == []
+                else:
+                    await mounts(kit).login("it", browse)
+                    assert evil.issued[0]["authorization"].startswith("Basic ")
+        # The token of an issuer that is not the configured one any more is not used.
+        own.tokens |= evil.tokens
         async with open_kit(
-            workspace, {"it": {"url": f"{service.url}/mcp", "oauth": oauth}}
+            workspace, {"it": {"url": f"{own.url}/mcp", "oauth": {"issuer": own.url}}}
         ) as kit:
-            with pytest.raises(ToolError, match="must be an http address of this machine"):
-                await mounts(kit).login("it", browse)
+            with pytest.raises(ToolError, match="clawkit mcp login it"):
+                await mounts(kit).refresh("it")
+
+
+async def test_requests_that_are_refused_together_are_all_repeated(workspace: Path) -> None:
+    service = Service(guarded=True)
+    async with running(service), open_kit_at(workspace, service) as kit:
+        await mounts(kit).login("it", browse)
+        await mounts(kit).refresh("it")
+        login = mounts(kit)._slots["it"].login
+        assert login is not None
+        sent = await login.headers()
+        service.tokens.clear()
+        assert await login.renew(401, "", sent)
+        now = await login.headers()
+        # Another request, which was sent before the token was renewed, is refused after that.
+        assert await login.renew(401, "", sent)
+        with pytest.raises(ToolError, match="clawkit mcp login it"):
+            await login.renew(401, "", now)
 
 
 async def test_nothing_is_sent_before_a_login_that_the_entry_requires(workspace: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.mcp.parts import Approver, entry, error, mounts, names, notes, open_kit, until
 
-from clawkit import Agent
+from clawkit import Agent, Toolkit
 from clawkit.core.call import CallRequest, call
 from clawkit.core.context import Scope, Sender
 from clawkit.mcp.tools import allowed_servers
@@ -148,7 +148,7 @@ async def test_a_question_of_the_server_goes_to_the_person(workspace: Path, tmp_
         async with open_kit(workspace, {"srv": entry(tmp_path)}, approver=approver) as kit:
             assert answer in (await kit.call("srv__ask")).as_text()
     assert "Sure?" in yes.asked[0].description
-    assert "Yes sends: sure: True, color: 'red'" in yes.asked[0].description
+    assert "Yes sends: 'sure': True, 'color': 'red'" in yes.asked[0].description
 
 
 async def test_a_question_is_declined_where_no_one_can_be_asked(
@@ -220,7 +220,10 @@ def write(path):
             file.write("x")
     return do
 def read(path):
-    return lambda: open(path).read()
+    def do():
+        if not open(path).read():
+            raise OSError
+    return do
 def connect():
     socket.create_connection(("127.0.0.1", int(sys.argv[3])), 2).close()
 found = {
@@ -275,6 +278,31 @@ async def test_a_program_is_confined_to_what_its_entry_grants(
             assert {key: value is True for key, value in found.items()} == {**closed, **opened}
     server.close()
     await server.wait_closed()
+
+
+async def test_a_program_does_not_see_what_is_hidden_from_commands(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (workspace / "probe.py").write_text(PROBE, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    diary = tmp_path / "user" / "diary"
+    diary.parent.mkdir(parents=True)
+    diary.write_text("x", encoding="utf-8")
+    args = [str(workspace / "probe.py"), str(tmp_path), str(diary), "9"]
+    for hidden, granted, is_read in (
+        ([], [], True),
+        (["~/diary"], [], False),
+        (["~/diary"], ["~/diary"], True),
+    ):
+        probe = {"command": sys.executable, "args": args, "sandbox": {"readPaths": granted}}
+        config = {
+            "mcp": {"servers": {f"s{len(hidden)}{len(granted)}": probe}},
+            "agents": {"defaults": {"sandbox": {"hidePaths": hidden}}},
+        }
+        async with Toolkit.open(config, workspace=workspace, owner=True) as kit:
+            [tool] = [tool for tool in kit.tools if tool.name.endswith("__probe")]
+        found = json.loads(tool.description.partition(") ")[2])
+        assert (found["secret"] is True) is is_read, (hidden, granted)
 
 
 async def test_a_program_that_cannot_be_confined_is_not_started(
@@ -382,6 +410,7 @@ async def test_changed_settings_replace_servers_while_others_stay(
         before = mounts(kit)._slots["same"].session
         more = {"same": entry(tmp_path), "other": entry(tmp_path, "media"), "new": entry(tmp_path)}
         kit.alter(config=load_config({"mcp": {"servers": more}}).config)
+        assert mounts(kit)._slots["other"].session is None
         assert await kit.update()
         assert {"other__structured", "new__echo", "same__echo"} <= set(names(kit))
         assert mounts(kit)._slots["same"].session is before

@@ -87,9 +87,7 @@ async def test_a_server_is_used_over_http(
 
 
 async def test_an_address_where_nothing_listens_is_reported(workspace: Path) -> None:
-    servers = {"gone": {"url": "http://127.0.0.1:9/mcp"}, "odd": {"url": "ftp://x"}}
-    async with open_kit(workspace, servers) as kit:
+    async with open_kit(workspace, {"gone": {"url": "http://127.0.0.1:9/mcp"}}) as kit:
         errors = mounts(kit).errors
         assert error(await kit.call("gone__x")).startswith("unknown tool")
     assert "127.0.0.1:9" in errors["gone"]
-    assert "does not start with http" in errors["odd"]

@@ -13,6 +13,7 @@ from tests.mcp_server.wire import FORMS, Wire, connect, modern, opener
 from clawkit.approvals.broker import PendingStore
 from clawkit.config.paths import waiting_file
 from clawkit.core.approval import Answer, Lasting, Question
+from clawkit.core.call import CallRequest, Run
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.served_call import (
     CarPark,
@@ -159,7 +160,8 @@ async def test_a_parked_call_ends_with_the_server(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_never_answers_is_not_busy_for_ever() -> None:
-    served = ServedCall(lambda _data: None, None, None, can_ask=True)
+    run = Run({}, "/")
+    served = ServedCall(run, CallRequest("a"), lambda _data: None, None, None, can_ask=True)
     served.task = asyncio.ensure_future(asyncio.Event().wait())  # type: ignore[arg-type]
     park = CarPark()
     park.put(served, b"")

@@ -300,3 +300,43 @@ async def test_a_pipeline_calls_no_tool_that_programs_may_not_call(tmp_path: Pat
         assert all("it cannot be called over HTTP" in each for each in refused)
     assert all("hello" in each for each in said[2])
     assert not (tmp_path / "b").exists()
+
+
+async def test_a_changed_configuration_applies_to_clients_of_the_gateway_at_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("hello")
+    place: dict[str, Any] = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
+    read: dict[str, Any] = {"name": "read", "arguments": {"path": "a.txt"}}
+    async with serve(place) as ground:
+        session = await open_session(ground)
+
+        async def call_both() -> list[bool]:
+            legacy = await send(ground, "POST", "/mcp", body_of("tools/call", read), session)
+            alone = await call_modern(ground, **read)
+            return ["hello" in answer.body.decode() for answer in (alone, legacy)]
+
+        assert await call_both() == [True, True]
+        ground.gateway.take(load_config({**place, **SECRET, "tools": {"deny": ["read"]}}))
+        assert await call_both() == [False, False]
+        listed = await send(ground, "POST", "/mcp", body_of("tools/list"), session)
+        names = {each["name"] for each in listed.json["result"]["tools"]}
+        assert "grep" in names
+        assert names.isdisjoint(("read", "exec", "write"))
+
+
+async def test_a_call_that_is_under_way_keeps_its_configuration(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"agents": {"defaults": {"workspace": str(tmp_path)}}, **SECRET}
+    allowed = {"gateway": {**SECRET["gateway"], "tools": {"allow": ["exec"]}}}
+    async with serve({**config, **allowed}) as ground:
+        command = f"touch {tmp_path}/started; while [ ! -e {tmp_path}/go ]; do sleep 0.02; done"
+        call = call_modern(ground, "exec", arguments={"command": f"{command}; echo done"})
+        task = asyncio.ensure_future(call)
+        async with asyncio.timeout(20):
+            while not (tmp_path / "started").exists():
+                await asyncio.sleep(0.02)
+        ground.gateway.take(load_config({**config, **allowed, "tools": {"deny": ["exec"]}}))
+        again = await call_modern(ground, "exec", arguments={"command": "echo again"})
+        (tmp_path / "go").touch()
+        assert "done" in (await task).body.decode()
+        assert again.json["error"]["code"] == mcp.INVALID_PARAMS

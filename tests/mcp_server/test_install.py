@@ -138,6 +138,11 @@ def test_bad_bytes_names_and_changes_meanwhile_are_refused(home: Path) -> None:
     file.write_bytes(b"\xff")
     with pytest.raises(EditError, match="UTF-8"):
         plan(CLIENTS["cursor"], "clawkit", ENTRY, os.environ)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(EditError, match="is not a regular file"):
+        plan(CLIENTS["cursor"], "clawkit", ENTRY, os.environ)
+    file.unlink()
     file.write_text("{}")
     for name in ("", "a b", "a.b", "x" * 65, "a\n"):
         with pytest.raises(EditError, match="invalid name"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.mcp_server.wire import Wire, connect, opener
 
 from clawkit.mcp_server.client import choose_workspace
@@ -33,7 +34,7 @@ def test_the_first_root_below_the_workspace_is_chosen(tmp_path: Path) -> None:
         ([f"{inside}/c%00"], ""),
         ([f"http://{tmp_path}/ws/c", f"file://elsewhere{tmp_path}/ws/c", "c", "", "file:[x"], ""),
     ]:
-        found = choose_workspace(str(tmp_path / "ws"), roots)
+        found = choose_workspace(str(tmp_path / "ws"), roots, lambda _path: "")
         assert found == (str(tmp_path / chosen) if chosen else ""), roots
 
 
@@ -74,3 +75,24 @@ async def test_a_client_that_does_not_list_its_roots_keeps_the_workspace(tmp_pat
         async with connect(opener(None, tmp_path)) as wire:
             await wire.initialize({"roots": {}})
             assert (await call(wire, invalid, path="b.txt"))["content"][0]["text"] == "here"
+
+
+async def test_a_root_inside_of_what_is_protected_does_not_open_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = tmp_path / "user" / ".clawkit"
+    (state / "mcp").mkdir(parents=True)
+    (tmp_path / "user" / ".ssh").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "user"))
+    monkeypatch.setenv("CLAWKIT_HOME", str(state))
+    for place in (state / "mcp", tmp_path / "user" / ".ssh"):
+        file = place / "authorized_keys"
+        async with connect(opener(None, tmp_path / "user")) as wire:
+            await wire.initialize({"roots": {}})
+            given = {"path": str(file), "content": "x"}
+            await wire.start("tools/call", {"name": "write", "arguments": given})
+            asked = await wire.receive()
+            roots = {"roots": [{"uri": f"file://{place}"}]}
+            await wire.send({"jsonrpc": "2.0", "id": asked["id"], "result": roots})
+            assert "needs a person's approval" in str(await wire.receive())
+        assert not file.exists()

@@ -333,9 +333,9 @@ def test_nothing_but_the_protocol_reaches_standard_output(tmp_path: Path) -> Non
     ]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, None])
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (None, 0)])
 def test_the_command_ends_with_its_client_and_leaves_no_command_behind(
-    tmp_path: Path, how: signal.Signals | None
+    tmp_path: Path, how: signal.Signals | None, code: int
 ) -> None:
     argv = [sys.executable, "-m", "clawkit", "mcp", "serve", "--workspace", str(tmp_path)]
     command = f"echo $$ > {tmp_path}/pid; exec sleep 600"
@@ -359,7 +359,7 @@ def test_the_command_ends_with_its_client_and_leaves_no_command_behind(
             server.stdin.close()
         else:
             server.send_signal(how)
-        assert server.wait(60) == 0
+        assert server.wait(60) == code
         assert server.stdout.read() == b""
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):

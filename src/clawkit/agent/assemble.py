@@ -142,9 +142,9 @@ def _assemble(inputs: _Inputs) -> Assembly:
     config, scope = inputs.config, inputs.scope
     registry = Registry()
     conflicts: list[str] = []
-    withheld: dict[str, str] = {}
+    withheld = dict(scope.withheld)
     for entry in CATALOG.values():
-        if entry.available and entry.id not in CONTROLS:
+        if entry.available and entry.id not in CONTROLS and entry.id not in withheld:
             built = _withhold(entry, config, scope) or load_tool(entry, config, scope)
             if isinstance(built, Tool):
                 registry.add(Registered(built, CORE))
@@ -215,7 +215,7 @@ def _deny_more(
     verdicts = dict(decision.verdicts)
 
     def remove(name: str, said: Trace) -> None:
-        if verdicts[name].kept:
+        if name in verdicts and verdicts[name].kept:
             verdicts[name] = ToolVerdict(False, (*verdicts[name].traces, said))
 
     for name, why in withheld.items():

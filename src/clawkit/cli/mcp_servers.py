@@ -74,14 +74,14 @@ class _Home:
 
     def row(self, name: str) -> dict[str, Any]:
         entry, found = self.entry(name), self.listing(name)
-        login = entry.url and TokenStore(self.folder).grant(entry.url)
+        login = entry.url in TokenStore(self.folder).read()
         return {
             "server": name,
             "enabled": entry.enabled,
             "target": entry.url or " ".join((entry.command or "", *entry.args)),
             "transport": entry.transport or ("stdio" if entry.command else "streamable-http"),
             "version": found.version if found else None,
-            "loggedIn": bool(login),
+            "loggedIn": login,
             "tools": [tool.name for tool in found.tools] if found else None,
             "waiting": [tool.name for tool in found.waiting] if found else [],
             "leftOut": found.left_out if found else {},
@@ -163,11 +163,7 @@ def _define(found: ToolListing) -> Iterator[str]:
         yield printable(f"waiting: {tool.name}", "")
         for line in (tool.description or "").splitlines():
             yield f"  {printable(line, '')}"
-        more = {
-            "parameters": tool.input_schema,
-            "title": tool.title,
-            "annotations": tool.annotations,
-        }
+        more = {"parameters": tool.input_schema, "title": tool.title, "hints": tool.annotations}
         for name, value in more.items():
             if value:
                 yield f"  {name}: {printable(msgspec.json.encode(value).decode(), '')}"

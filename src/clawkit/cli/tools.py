@@ -45,13 +45,17 @@ MAX_LINE = 16 * 1024 * 1024
 _complete = cli.completed_from(lambda: CATALOG)
 
 
-def _open(options: dict[str, Any]) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
-    """The settings, the tools, and warnings about both."""
+def _open(
+    options: dict[str, Any], tool: str = ""
+) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
+    """The settings, the tools, and warnings about both, as far as they matter to one tool."""
     settings = cli.read_settings(options)
     loaded, scope = settings.loaded, settings.scope
     extra = external_tools(loaded.config, scope, settings.workspace)
     assembly = assemble(loaded.config, scope, extra)
-    remarks = [*map(str, loaded.warnings), *assembly.warnings, *external_remarks(loaded.config)]
+    remarks = [*map(str, loaded.warnings), *assembly.warnings]
+    if not tool or canonical(tool) not in assembly.sources:  # it may be of what was left out
+        remarks += external_remarks(loaded.config)
     return settings, assembly, remarks
 
 
@@ -217,7 +221,7 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     \b
     clawkit tools call read '{"path": "README.md", "limit": 5}' --text
     """
-    given, run = _read_params(params), _prepare(options)
+    given, run = _read_params(params), _prepare(options, name)
     result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
     if text:
         error = result.details.get("error")
@@ -339,8 +343,8 @@ def _read_params(text: str) -> object:
         ) from None
 
 
-def _prepare(options: dict[str, Any], *, later: bool = False) -> Run:
-    settings, assembly, remarks = _open(options)
+def _prepare(options: dict[str, Any], tool: str = "", *, later: bool = False) -> Run:
+    settings, assembly, remarks = _open(options, tool)
     cli.warn(remarks)
     loaded, scope = settings.loaded, settings.scope
     workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)

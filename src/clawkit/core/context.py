@@ -43,6 +43,7 @@ class Scope(Struct, frozen=True):
     sandboxed: bool = False
     depth: int = 0  # 0 for a main session, 1 for a sub-agent, 2 for its sub-agent
     allow: tuple[str, ...] | None = None  # a list for this run only; an empty one allows no tool
+    withheld: tuple[tuple[str, str], ...] = ()  # tools that this run must not have, and why
     context_window: int | None = None
     """Size of the model's context window in tokens; None if unknown."""
     delegates: bool = False  # whether the agent can start others

@@ -165,8 +165,7 @@ class ConfigWatch:
         gateway, self.found = self._gateway, found
         self.issues, self.waiting = (), [*map(format_path, waiting)]
         if self.mode != "restart":
-            gateway.loaded = combine(found, self._started)
-            gateway.shelf.forget()
+            gateway.take(combine(found, self._started))
         log.info("the configuration was read again")
         for path in self.waiting:
             log.warning("the change of %s needs a restart: clawkit gateway restart", path)

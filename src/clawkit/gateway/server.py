@@ -16,7 +16,6 @@ from starlette.applications import Starlette
 from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
-from clawkit.agent.nested_calls import withhold
 from clawkit.agent_session import ConfigInput
 from clawkit.approvals.broker import PendingStore
 from clawkit.config.load import Loaded
@@ -194,7 +193,7 @@ class Gateway:
     def _open_mcp(self, session: str, workspace: str, approver: Approver | None) -> Toolkit:
         """The tools of an MCP client: those that programs can call over HTTP."""
         agent = self.loaded.config.agents.default_id()
-        kit = Toolkit.open(
+        return Toolkit.open(
             self.loaded,
             workspace=workspace or self.live.workspace(agent),
             agent=agent,
@@ -202,9 +201,15 @@ class Gateway:
             owner=True,
             approver=approver or self.desk,
             redactor=self.redactor,
+            withheld=dict.fromkeys(sorted(denied_tools(self.settings)), NOT_HERE),
         )
-        kit.run = withhold(kit.run, denied_tools(self.settings), NOT_HERE)
-        return kit
+
+    def take(self, loaded: Loaded) -> None:
+        """Use another configuration. What runs keeps the one that it began with."""
+        self.loaded = loaded
+        self.shelf.forget()
+        if self._mcp is not None:
+            self._mcp.server.renew()
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:
         """Refuse a configuration that would be served less safely than it says, or not at all;

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
-from clawkit.config.sections.plugins import McpServer
+from clawkit.config.sections.plugins import McpServer, tool_prefix
 from clawkit.core.tool import make_validator
 from clawkit.errors import ClawkitError, SchemaError, ToolError
 from clawkit.external import defuse
@@ -62,7 +62,7 @@ FEATURES: Mapping[str, ToolEntry] = {
         arguments={"type": "object", "additionalProperties": {"type": "string"}},
     ),
 }
-"""Tools for what a server has besides tools."""
+"""Tools for what a server has besides tools. They are accepted like those that it defines."""
 
 
 class ToolListing(Struct, omit_defaults=True, rename="camel"):
@@ -72,8 +72,6 @@ class ToolListing(Struct, omit_defaults=True, rename="camel"):
     """Of the entry that it was listed with."""
     version: str = ""
     """The protocol's version that it speaks."""
-    features: list[str] = []
-    """What else it has: `resources`, `prompts`."""
     tools: list[ToolEntry] = []
     waiting: list[ToolEntry] = []
     """New and changed definitions, until a person accepts them."""
@@ -91,7 +89,7 @@ def listing_file(folder: str, server: str, entry_print: str) -> str:
     """One for each entry, given by its fingerprint: other settings with a server of the same name
     must not make clawkit forget what was accepted."""
     digest = hashlib.sha256(f"{server}\0{entry_print}".encode()).hexdigest()[:16]
-    return os.path.join(folder, f"{_plain(server)[:40]}-{digest}.json")
+    return os.path.join(folder, f"{tool_prefix(server)[:-2][:40]}-{digest}.json")
 
 
 def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | None:
@@ -124,40 +122,43 @@ def digest(value: object) -> str:
 
 
 def update(
-    old: ToolListing | None, new: ToolListing, found: Sequence[msgspec.Raw], *, http: bool
+    old: ToolListing | None, new: ToolListing, found: Sequence[Raw], features: Iterable[str] = ()
 ) -> None:
-    """Put the definitions that a server listed into `new`: those that are accepted, those that
-    wait, and those that cannot be used."""
-    is_first = old is None
+    """Put the definitions that a server listed, and those for its other features, into `new`: those
+    that are accepted, those that wait, and those that cannot be used."""
+    tools = {tool.name: tool for tool in _usable(found, new.left_out)}
     new.pins = {} if old is None else dict(old.pins)
+    more = {each: FEATURES[each] for each in features if each not in tools}
+    for name, tool in (tools | more).items():
+        pin = digest(tool)
+        if old is None or new.pins.get(name) == pin:
+            new.pins[name] = pin
+            new.tools.append(tool)
+        else:
+            new.waiting.append(tool)
+
+
+def _usable(found: Sequence[Raw], left_out: dict[str, str]) -> Iterator[ToolEntry]:
     seen: set[str] = set()
-    total = 0
+    left = MAX_TOTAL
     for number, raw in enumerate(found):
-        name = f"#{number + 1}"
-        total += len(bytes(raw))
+        name, size = f"#{number + 1}", len(memoryview(raw))
+        left -= size
+        if left < 0 or number >= MAX_TOOLS:
+            why = "all definitions together are too large"
+            left_out[name] = why if left < 0 else f"only the first {MAX_TOOLS} tools are used"
+            return
         try:
-            if total > MAX_TOTAL:
-                raise ToolError("all definitions together are too large")
-            if number >= MAX_TOOLS:
-                raise ToolError(f"only the first {MAX_TOOLS} tools are used")
             tool = _TOOL.decode(raw)
             tool.output_schema = None  # of no use, and of any depth
             name = one_line(tool.name, MAX_NAME)
             if tool.name in seen:
                 raise ToolError("it is listed twice")
             seen.add(tool.name)
-            _check(tool, len(bytes(raw)), http=http)
+            _check(tool, size)
+            yield tool
         except (ClawkitError, *UNREADABLE) as error:
-            new.left_out[name] = one_line(str(error), 200)
-            if number >= MAX_TOOLS or total > MAX_TOTAL:
-                return
-            continue
-        pin = digest(tool)
-        if is_first or new.pins.get(tool.name) == pin:
-            new.pins[tool.name] = pin
-            new.tools.append(tool)
-        else:
-            new.waiting.append(tool)
+            left_out[name] = one_line(str(error), 200)
 
 
 def accept(listing: ToolListing) -> list[str]:
@@ -169,7 +170,7 @@ def accept(listing: ToolListing) -> list[str]:
     return names
 
 
-def _check(tool: ToolEntry, size: int, *, http: bool) -> None:
+def _check(tool: ToolEntry, size: int) -> None:
     """Raise an error for a definition that cannot be used."""
     if not 0 < len(tool.name) <= MAX_REMOTE_NAME:
         raise ToolError(f"its name must have 1 to {MAX_REMOTE_NAME} characters")
@@ -183,8 +184,7 @@ def _check(tool: ToolEntry, size: int, *, http: bool) -> None:
         if defuse(text) != text:
             shown = one_line(text, 40)
             raise SchemaError(f"parameters: {shown!r} has hidden characters, or fakes a marker")
-    if http:
-        param_headers(tool.input_schema)
+    param_headers(tool.input_schema)
 
 
 def param_headers(schema: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
@@ -244,20 +244,11 @@ def is_wanted(entry: McpServer, tool: str) -> bool:
     return chosen.include is None or any(Glob(each).match(tool) for each in chosen.include)
 
 
-def prefix_of(server: str) -> str:
-    return f"{_plain(server)}__"
-
-
-def _plain(text: str) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_-]", "-", text)
-    return plain if re.match("[A-Za-z]", plain) else f"mcp-{plain}"
-
-
 def safe_names(server: str, tools: Iterable[str]) -> dict[str, str]:
     """The names under which the tools of a server are offered: `<server>__<tool>`, in plain
     letters. Where two would be alike, or one too long, a part of its hash makes it different; of
     those that are alike, one that needed no change keeps its name."""
-    plain = {tool: prefix_of(server) + re.sub(r"[^A-Za-z0-9_-]", "-", tool) for tool in tools}
+    plain = {tool: tool_prefix(server) + re.sub(r"[^A-Za-z0-9_-]", "-", tool) for tool in tools}
     count = Counter(name.lower() for name in plain.values())
     unchanged = Counter(name.lower() for tool, name in plain.items() if name.endswith(f"__{tool}"))
     names: dict[str, str] = {}
@@ -297,5 +288,7 @@ def shown_schema(node: Any) -> Any:
     return [shown_schema(each) for each in node] if isinstance(node, list) else node
 
 
-def clean_text(text: str) -> str:
-    return cut(defuse(text), MAX_DESCRIPTION)
+def clean_text(text: str, max_chars: int = MAX_DESCRIPTION) -> str:
+    """Text of a server without what people do not see. It is cut before it is searched, too, which
+    takes seconds for what a server can send."""
+    return cut(defuse(text[: 2 * max_chars]), max_chars)

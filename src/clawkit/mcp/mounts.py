@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Raw
 
+from clawkit.config.model import Config
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.plugins import Mcp, McpServer
 from clawkit.core.context import Context
@@ -63,10 +64,10 @@ class MountContext(NamedTuple):
     folder: str
     """Where lists are stored."""
     workspace: str
-    reveal: Callable[[SecretInput], str]
-    """The value of a secret. Raises `SecretError`."""
     open_cell: Callable[[str, McpServer], Awaitable[Cell]]
     """Raises `ToolError` if the program cannot be confined."""
+    reveal: Callable[[SecretInput], str]
+    """The value of a secret. Raises `SecretError`."""
     learn: Callable[[list[str]], object]
     """Is told all tokens, which must not be shown to anyone."""
 
@@ -104,18 +105,19 @@ class _Mount:
 class Mounts:
     """The configured servers. Bound to one event loop."""
 
-    def __init__(self, settings: Mcp, around: MountContext) -> None:
+    def __init__(self, config: Config, around: MountContext) -> None:
         self._around = around
-        self._idle_s = settings.session_idle_ttl_ms / 1000
         self._slots: dict[str, _Mount] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.configure(settings)
+        self.configure(config)
         self._client = Client()
         self._tokens = TokenStore(around.folder, around.learn)
         self._is_closed = False
 
-    def configure(self, settings: Mcp) -> None:
+    def configure(self, config: Config) -> None:
         """Use other settings from now on. Connections of servers that changed are closed."""
+        settings = config.mcp or Mcp()
+        self._idle_s = settings.session_idle_ttl_ms / 1000
         wanted = {name: entry for name, entry in settings.servers.items() if entry.enabled}
         for name, slot in list(self._slots.items()):
             if wanted.get(name) != slot.entry:
@@ -162,11 +164,10 @@ class Mounts:
             return session.version, found
 
         version, found = await self._use(slot, ask, slot.entry.connection_timeout_ms)
-        features = [each for each in FEATURES if found.get(each)]
-        new = ToolListing(definitions.fingerprint(slot.entry), version, features)
+        new = ToolListing(definitions.fingerprint(slot.entry), version)
+        tools, features = found.pop("tools", []), [each for each in found if found[each]]
         # Checking schemas takes time.
-        tools, is_http = found.get("tools", ()), slot.entry.url is not None
-        await in_thread(definitions.update, old, new, tools, http=is_http)
+        await in_thread(definitions.update, old, new, tools, features)
         if new != old:
             await in_thread(write_listing, folder, server, new)
         return new

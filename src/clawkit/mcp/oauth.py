@@ -16,7 +16,7 @@ import re
 import secrets
 import time
 from asyncio import IncompleteReadError, LimitOverrunError
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from secrets import compare_digest
 from typing import TypeVar
@@ -84,46 +84,35 @@ class OAuthGrant(Struct, omit_defaults=True):
         return self.access, self.refresh, self.client.secret
 
 
-class _Tokens(Struct, omit_defaults=True):
-    grants: dict[str, OAuthGrant] = {}
-    """By issuer and resource."""
-    servers: dict[str, str] = {}
-    """By the address of a server, the key of its grant."""
-
-
 class TokenStore:
-    """The tokens of all servers, in a private file."""
+    """The tokens of all servers by their addresses, in a private file. Each knows its issuer, and
+    goes nowhere else."""
 
     def __init__(self, folder: str, learn: Callable[[list[str]], object] = list) -> None:
         """`learn` is told all tokens, which must not be shown to anyone."""
         self._path, self._learn = os.path.join(folder, "tokens.json"), learn
 
-    def read(self) -> _Tokens:
+    def read(self) -> dict[str, OAuthGrant]:
         try:
             with open(self._path, "rb") as file:
-                found = msgspec.json.decode(file.read(), type=_Tokens)
+                found = msgspec.json.decode(file.read(), type=dict[str, OAuthGrant])
         except FileNotFoundError:
-            return _Tokens()
+            return {}
         except UNREADABLE:
             raise ToolError(f"{self._path}: invalid; remove it and log in again") from None
-        self._learn([text for each in found.grants.values() for text in each.secrets])
+        self._learn([text for each in found.values() for text in each.secrets])
         return found
-
-    def grant(self, url: str) -> OAuthGrant | None:
-        tokens = self.read()
-        return tokens.grants.get(tokens.servers.get(url, ""))
 
     def save(self, url: str, grant: OAuthGrant | None) -> bool:
         """Keep the token of a server, or forget it; whether there was one."""
         private_dir(os.path.dirname(self._path))
         with locked(f"{self._path}.lock", wait_s=5.0):
             tokens = self.read()
-            old = tokens.grants.pop(tokens.servers.pop(url, ""), None)
+            old = tokens.pop(url, None)
             if grant is not None:
                 self._learn([*grant.secrets])
-                key = tokens.servers[url] = f"{grant.issuer} {grant.resource}"
-                tokens.grants[key] = grant
-            if tokens.servers or old:
+                tokens[url] = grant
+            if grant != old:
                 write_atomic(self._path, msgspec.json.encode(tokens))
         return old is not None
 
@@ -194,42 +183,50 @@ class OAuth:
         # The owner named this address, so it may be a private one.
         proxy = env_proxy(self._url, os.environ)
         self.route = Route(private=True, tls=Tls(insecure=not entry.ssl_verify), proxy=proxy)
-        self._fixed = entry.headers
-        self._is_required = entry.auth == "oauth"
+        self._entry = entry
         self._has_own = any(each.lower() == "authorization" for each in entry.headers)
         self._challenge: dict[str, str] | None = None
-        self._sent = self._renewed = ""
-        """The token of the last request, and the last one that was renewed: if that is refused,
-        too, only a login helps."""
+        self._renewed = ""
+        """The last token that was renewed: if that is refused, too, only a login helps."""
 
     async def headers(self) -> Mapping[str, str]:
-        found = {name: self._reveal(value) for name, value in self._fixed.items()}
+        found = {name: self._reveal(value) for name, value in self._entry.headers.items()}
         if self._has_own:
             return found
-        grant = self._tokens.grant(self._url)
+        grant = self._grant()
         if grant is not None and 0 < grant.expires_at < time.time() + EARLY_S and grant.refresh:
             grant = await self._refresh(grant)
-        if grant is None and self._is_required:
+        if grant is None and self._entry.auth:
             raise self._needs_login()
-        self._sent = grant.access if grant else ""
         return {**found, "Authorization": f"Bearer {grant.access}"} if grant else found
 
-    async def renew(self, status: int, challenge: str) -> bool:
+    def _grant(self) -> OAuthGrant | None:
+        """The stored token, unless it is of another issuer than the configured one."""
+        grant = self._tokens.read().get(self._url)
+        return grant if grant is not None and self._is_expected(grant.issuer) else None
+
+    def _is_expected(self, issuer: str) -> bool:
+        wanted = self._settings.issuer
+        return not wanted or issuer.rstrip("/") == wanted.rstrip("/")
+
+    async def renew(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
+        """Whether a request that was refused, with the headers that were sent, can be repeated.
+        Raises `ToolError` if a login is needed."""
         if self._has_own:
             return False
         said = self._challenge = read_challenge(challenge)
-        grant = self._tokens.grant(self._url)
+        grant = self._grant()
         if status == 403:
             if said.get("error") != "insufficient_scope":
                 return False
             async with self._tokens.renewing(self._url):
-                grant = self._tokens.grant(self._url)
+                grant = self._grant()
                 wanted = _union(grant.scope if grant else "", said.get("scope", ""))
                 if grant is not None:
                     self._tokens.save(self._url, msgspec.structs.replace(grant, wanted=wanted))
             raise self._needs_login(f"it requires more permissions ({one_line(wanted, 200)})")
-        if grant is not None and grant.access != self._sent:
-            return True  # another process has renewed it
+        if grant is not None and sent.get("Authorization") != f"Bearer {grant.access}":
+            return True  # another request has renewed it
         if grant is None or not grant.refresh or grant.access == self._renewed:
             raise self._needs_login()
         if await self._refresh(grant) is None:
@@ -245,7 +242,7 @@ class OAuth:
         if grant.scope:
             form["scope"] = grant.scope
         async with self._tokens.renewing(self._url):
-            known = self._tokens.grant(self._url)
+            known = self._grant()
             if known is None or known.access != grant.access:
                 return known  # another one was faster
             try:
@@ -264,7 +261,7 @@ class OAuth:
             async with self._ask(self._url, body, Accept=accept) as response:
                 said = read_challenge(response.headers.get("www-authenticate", ""))
         resource, metadata = await self._discover(said.get("resource_metadata", ""))
-        known = self._tokens.grant(self._url)
+        known = self._grant()
         scope = self._settings.scope or _union(known.wanted if known else "", said.get("scope", ""))
         scope = scope or " ".join(resource.scopes_supported)
         if scope and "offline_access" in metadata.scopes_supported:
@@ -306,8 +303,7 @@ class OAuth:
             login["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         elif client.method == "client_secret_post":
             form["client_secret"] = client.secret
-        body = urlencode(form).encode()
-        issued = await self._read(_Issued, grant.endpoint, body, _FORM, **login)
+        issued = await self._read(_Issued, grant.endpoint, urlencode(form).encode(), _FORM, **login)
         if issued is None:
             raise ToolError("the authorization server refused to issue a token")
         renewed = msgspec.structs.replace(
@@ -338,10 +334,7 @@ class OAuth:
             fallback = _Metadata(origin, *ends, code_challenge_methods_supported=["S256"])
         if not is_same_resource(found.resource, self._url):
             raise ToolError("its metadata is about another resource; the login would be for that")
-        if not found.authorization_servers:
-            raise ToolError("its metadata names no authorization server")
-        issuer = found.authorization_servers[0]
-        self._check_address(issuer)
+        issuer = self._choose(found.authorization_servers)
         metadata: _Metadata | None = None
         for url in metadata_urls(issuer):
             metadata = metadata or await self._read(_Metadata, url)
@@ -352,15 +345,30 @@ class OAuth:
             raise ToolError("the metadata of the authorization server is of another issuer")
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
-        for url in (metadata.authorization_endpoint, metadata.token_endpoint):
+        own = metadata.authorization_endpoint, metadata.token_endpoint
+        for url in (*own, metadata.registration_endpoint or issuer):
             self._check_address(url)
-        if metadata.registration_endpoint:
-            self._check_address(metadata.registration_endpoint)
         return found, metadata
 
+    def _choose(self, named: Sequence[str]) -> str:
+        """The authorization server to use, of those that the server names. A configured secret
+        is for one of them: the configured one, or one at the address of the server itself."""
+        issuer = next(filter(self._is_expected, named), "")
+        key = f"mcp.servers.{self._name}.oauth.issuer"
+        if not named:
+            raise ToolError("its metadata names no authorization server")
+        if not issuer:
+            raise ToolError(f"it names {one_line(named[0], 200)!r}, which is not {key}")
+        self._check_address(issuer)
+        is_other = urlsplit(issuer)[:2] != urlsplit(self._url)[:2]
+        if is_other and self._settings.client_secret and not self._settings.issuer:
+            why = f"its authorization server is {one_line(issuer, 200)!r}, at another address"
+            raise ToolError(f"{why}; to send it oauth.clientSecret, set {key} to that")
+        return issuer
+
     def _check_address(self, url: str) -> None:
-        if not is_safe(url, near=_is_here(parse_url(self._url))):
-            raise ToolError("its authorization server has an address that is not https, or is here")
+        if not is_safe(url, self._url):
+            raise ToolError("its authorization server has an address that is not https, or private")
 
     async def _identify(self, metadata: _Metadata, redirect: str) -> OAuthClient:
         """The id of clawkit at an authorization server: configured, a document, or registered."""
@@ -417,7 +425,7 @@ class OAuth:
         own = parse_url(self._url)
         if parse_url(url).host == own.host:
             return self.route
-        return Route(loopback=_is_here(own), proxy=env_proxy(url, os.environ))
+        return Route(loopback=_place_of(own) == "loopback", proxy=env_proxy(url, os.environ))
 
 
 def read_challenge(header: str) -> dict[str, str]:
@@ -425,18 +433,22 @@ def read_challenge(header: str) -> dict[str, str]:
     return {name.lower(): quoted or plain for name, quoted, plain in _PARAM.findall(header[:8192])}
 
 
-def is_safe(url: str, *, near: bool) -> bool:
-    """Whether an address may be part of a login: https, or on this machine if the server is, too
-    (`near`). Others must not send a browser to what listens here."""
+def is_safe(url: str, server: str) -> bool:
+    """Whether an address may be part of a login at a server: public and https, the host of the
+    server, or on this machine if the server is. A server must not send a browser to what listens
+    here, or in the person's network."""
     with suppress(NetError):
-        parsed = parse_url(url)
-        return near if _is_here(parsed) else parsed.scheme == "https"
+        one, own = parse_url(url), parse_url(server)
+        place = _place_of(one)
+        if place == "loopback":
+            return _place_of(own) == "loopback"
+        return one.scheme == "https" and (place == "public" or one.host == own.host)
     return False
 
 
-def _is_here(url: ParsedUrl) -> bool:
+def _place_of(url: ParsedUrl) -> str:
     kind = kind_of(url.address) if url.address is not None else kind_of_name(url.host)
-    return kind == "loopback"
+    return kind or "public"
 
 
 def is_same_resource(resource: str, url: str) -> bool:

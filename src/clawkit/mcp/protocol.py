@@ -39,7 +39,6 @@ META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
 META_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 META_SERVER: Final = "io.modelcontextprotocol/serverInfo"
-META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
 VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
@@ -49,9 +48,6 @@ SESSION_HEADER: Final = "mcp-session-id"
 T = TypeVar("T")
 Id: TypeAlias = int | str
 """The id of a request. JSON's null, fractions and booleans are none."""
-LogLevel: TypeAlias = Literal[
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"
-]
 _EMPTY = Raw(b"{}")
 _PLAIN_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 

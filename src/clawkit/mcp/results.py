@@ -11,7 +11,8 @@ from msgspec import Raw, Struct
 
 from clawkit.content import Block, Image, Text
 from clawkit.core.result import Result
-from clawkit.external import defuse, wrap_external
+from clawkit.external import wrap_external
+from clawkit.mcp.definitions import clean_text
 from clawkit.mcp.session import read_answer
 from clawkit.text import cut, human_size, one_line
 
@@ -83,7 +84,7 @@ def of_request(raw: Raw, server: str, kind: str, of: str) -> Result:
         if not texts:
             texts.append(encoded.decode())
     if answer.is_error:
-        words = one_line(defuse("\n".join(texts)), 500) or "the tool failed"
+        words = one_line(clean_text("\n".join(texts), 500), 500) or "the tool failed"
         details |= {"status": "error", "error": words}
     return _join(server, of, texts, images, details)
 

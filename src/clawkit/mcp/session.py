@@ -15,12 +15,12 @@ from msgspec import Raw, Struct
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
 from clawkit.errors import ToolAuthorizationError
-from clawkit.external import defuse
 from clawkit.mcp import protocol
+from clawkit.mcp.definitions import clean_text
 from clawkit.mcp.protocol import LEGACY, MODERN, UNSUPPORTED_VERSION
 from clawkit.mcp.wire import McpPeer
 from clawkit.process.jsonrpc import MAX_BODY, NOT_OFFERED, UNREADABLE, ServerError
-from clawkit.text import cut, one_line
+from clawkit.text import one_line
 from clawkit.version import __version__
 
 S = TypeVar("S", bound=Struct)
@@ -41,17 +41,12 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 class _ServerFacts(Struct, rename="camel"):
-    """The answer to `server/discover` or `initialize`."""
+    """The answer to `server/discover` or `initialize`, and what an error says about versions."""
 
     capabilities: dict[str, Any] = {}
     protocol_version: str = ""
     supported_versions: list[str] = []
-
-
-class _Supported(Struct):
-    """What an error says about versions."""
-
-    supported: list[str]
+    supported: list[str] = []
 
 
 class _Page(Struct, rename="camel"):
@@ -103,21 +98,21 @@ class CallExchange:
             return
         self._told = now
         of = f" of {progress.total:g}" if progress.total else ""
-        words = f"{progress.progress:g}{of} {one_line(defuse(progress.message), 200)}".strip()
-        task = asyncio.ensure_future(self._ctx.update(words))
+        words = f"{progress.progress:g}{of} {one_line(clean_text(progress.message, 200), 200)}"
+        task = asyncio.ensure_future(self._ctx.update(words.strip()))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
     async def elicit(self, asked: _Elicitation) -> dict[str, object]:
         """The person's answer. They can agree to what is proposed, but not enter anything."""
         proposed = propose(asked.requested_schema) if asked.mode == "form" else None
-        values = ", ".join(f"{name}: {value!r}" for name, value in (proposed or {}).items())
+        values = ", ".join(f"{name!r}: {value!r}" for name, value in (proposed or {}).items())
         is_shown = proposed is not None and len(values) <= MAX_VALUES
         if self._ctx is None or not is_shown or self._asked >= MAX_ROUNDS:
             return {"action": "decline"}
         self._asked += 1
         # What yes means comes first: the text of the server may contain anything.
-        description = f"Yes sends: {values or 'no values'}\n{cut(defuse(asked.message), 2_000)}"
+        description = f"Yes sends: {values or 'no values'}\n{clean_text(asked.message)}"
         title = f"the MCP server {self._server!r} asks for information"
         try:
             with self._without_deadline():
@@ -174,21 +169,29 @@ class McpSession:
     async def open(self, peer: McpPeer, known: str = "", probe_s: float = PROBE_S) -> None:
         """Agree on a version; `known` is the one that was spoken before."""
         self._peer = peer
-        is_old = known in (*LEGACY, *_OLDER)
-        found = None if is_old else await self._discover(min(probe_s, PROBE_S))
-        if found is None:
-            opening = {
-                "protocolVersion": LEGACY[0],
-                "capabilities": _CAPABILITIES,
-                "clientInfo": _CLIENT,
-            }
-            found = read_answer(await peer.request("initialize", opening, {}), _ServerFacts)
-            if found.protocol_version not in (*LEGACY, *_OLDER):
-                version = one_line(found.protocol_version, 40)
-                raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
-            self.version = peer.version = found.protocol_version
-            await peer.notify("notifications/initialized", {})
+        is_old, probe_s = known in (*LEGACY, *_OLDER), min(probe_s, PROBE_S)
+        found = None if is_old else await self._discover(probe_s)
+        try:
+            found = found or await self._initialize()
+        except ServerError as error:
+            # It may have heard the first question late, because it takes long to start.
+            if error.code >= 0 or (found := await self._discover(probe_s)) is None:
+                raise
         self.capabilities = found.capabilities
+
+    async def _initialize(self) -> _ServerFacts:
+        opening = {
+            "protocolVersion": LEGACY[0],
+            "capabilities": _CAPABILITIES,
+            "clientInfo": _CLIENT,
+        }
+        found = read_answer(await self._peer.request("initialize", opening, {}), _ServerFacts)
+        if found.protocol_version not in (*LEGACY, *_OLDER):
+            version = one_line(found.protocol_version, 40)
+            raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
+        self.version = self._peer.version = found.protocol_version
+        await self._peer.notify("notifications/initialized", {})
+        return found
 
     async def _discover(self, probe_s: float) -> _ServerFacts | None:
         """What a server of the new era is; None for one of the older."""
@@ -204,7 +207,7 @@ class McpSession:
             is_answer = error.code < 0 or 400 <= error.code < 500
             if error.code == UNSUPPORTED_VERSION:
                 with suppress(msgspec.ValidationError):
-                    supported = msgspec.convert(error.data, _Supported).supported or LEGACY
+                    supported = msgspec.convert(error.data, _ServerFacts).supported or LEGACY
                 if MODERN in supported:
                     return read_answer(await self.ask("server/discover", {}), _ServerFacts)
             elif error.code in protocol.MODERN_CODES or not is_answer or self._peer.ended:

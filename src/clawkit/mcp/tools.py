@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from clawkit.config.model import Config
-from clawkit.config.sections.plugins import McpServer
+from clawkit.config.sections.plugins import McpServer, tool_prefix
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Registered, Tool
@@ -26,7 +26,6 @@ from clawkit.mcp.definitions import (
     header_values,
     is_wanted,
     listing_file,
-    prefix_of,
     read_listing,
     safe_names,
     shown_schema,
@@ -88,29 +87,25 @@ def _warnings(name: str, listing: ToolListing) -> Iterator[str]:
 
 def _tools(server: str, entry: McpServer, listing: ToolListing) -> Iterator[Registered]:
     defined = {tool.name: tool for tool in listing.tools if is_wanted(entry, tool.name)}
-    features = [each for each in listing.features if each not in defined and is_wanted(entry, each)]
-    names = safe_names(server, (*defined, *features))
-    for remote, name in names.items():
-        tool = defined.get(remote) or FEATURES[remote]
+    for remote, name in safe_names(server, defined).items():
+        tool = defined[remote]
         title = tool.title or (tool.annotations and tool.annotations.title) or ""
-        run = _call_tool if remote in defined else _use_feature
+        run = _use_feature if tool == FEATURES.get(remote) else _call_tool
         made = Tool(
             name,
             f"(MCP server {server}) {clean_text(tool.description or '')}".strip(),
             shown_schema(tool.input_schema),
-            partial(run, server, entry, tool),
+            partial(run, server, tool),
             label=one_line(clean_text(title or remote), 60),
             effects=partial(_effects, server, entry),
         )
         yield Registered(made, f"mcp:{server}")
 
 
-async def _call_tool(
-    server: str, entry: McpServer, tool: ToolEntry, params: Any, ctx: Context
-) -> Result:
+async def _call_tool(server: str, tool: ToolEntry, params: Any, ctx: Context) -> Result:
     read = partial(results.of_request, server=server, kind="tool", of=tool.name)
     arguments = {"name": tool.name, "arguments": params}
-    headers = header_values(tool.input_schema, params) if entry.url else {}
+    headers = header_values(tool.input_schema, params)
     return await ctx.use(Mounts).call(server, "tools/call", arguments, read, ctx, headers)
 
 
@@ -123,9 +118,7 @@ def _effects(server: str, entry: McpServer, _params: object, ctx: Context) -> tu
     return (*effects, Effect("write")) if writes and not own else effects
 
 
-async def _use_feature(
-    server: str, _entry: McpServer, tool: ToolEntry, params: Any, ctx: Context
-) -> Result:
+async def _use_feature(server: str, tool: ToolEntry, params: Any, ctx: Context) -> Result:
     mounts, is_prompt = ctx.use(Mounts), tool.name == "prompts"
     if not (of := params.get("name" if is_prompt else "uri")):
         return results.of_list(await list_feature(mounts, server, tool.name), server, tool.name)
@@ -150,7 +143,7 @@ def allowed_servers(config: Config, scope: Scope) -> list[str]:
     allowed: list[str] = []
     for server in (name for name, entry in servers.items() if entry.enabled):
         # Its tools are not known: one that no list names, and those that a list names.
-        prefix = prefix_of(server).lower()
+        prefix = tool_prefix(server).lower()
         named = re.findall(rf'"({re.escape(prefix)}[a-z0-9_*-]+)"', text)
         tools = {f"{prefix}x", *(name.replace("*", "x") for name in named)}
         subjects = [Subject(name, f"mcp:{server}") for name in tools]

@@ -172,10 +172,11 @@ class HttpPeer(Dialogue):
         about |= {VERSION_HEADER: self.version} if self.version else {}
         try:
             while True:
+                own = await self._login.headers()
                 async with self._login.http.stream(
                     verb,
                     self._url,
-                    headers=join_headers(about, headers, await self._login.headers()),
+                    headers=join_headers(about, headers, own),
                     body=body,
                     route=self._login.route,
                     timeout_s=_LONG_S,
@@ -190,7 +191,7 @@ class HttpPeer(Dialogue):
                         return
                     challenge = response.headers.get("www-authenticate", "")
                     said = await response.read(MAX_REFUSAL)
-                if status not in (401, 403) or not await self._login.renew(status, challenge):
+                if status not in (401, 403) or not await self._login.renew(status, challenge, own):
                     raise _refusal(status, said)
         except NetError as error:
             raise ServerError(str(error)) from None

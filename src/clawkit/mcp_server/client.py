@@ -72,7 +72,10 @@ class CallMeta(Struct, rename={"token": "progressToken"}):
 
 
 class CallParams(Struct, rename="camel"):
-    name: str
+    """Of `tools/call` and `tools/list`."""
+
+    name: str = ""
+    cursor: str | None = None
     arguments: dict[str, Any] | None = None
     meta: CallMeta = field(default_factory=CallMeta, name="_meta")
     input_responses: dict[str, msgspec.Raw] | None = None
@@ -82,10 +85,6 @@ class CallParams(Struct, rename="camel"):
         """What is the same if the call is."""
         body = msgspec.json.encode([self.name, self.arguments], order="deterministic")
         return hashlib.sha256(body).digest()
-
-
-class _ListParams(Struct):
-    cursor: str | None = None
 
 
 class _Cancelled(Struct, rename="camel"):
@@ -123,7 +122,10 @@ class ServedClient:
         self._approver = ClientApprover(by) if can.can_ask else None
         self._is_modern = is_modern
         self._kit: Toolkit | None = None
-        self._usual = self._workspace = ""
+        self._usual: Toolkit | None = None
+        """The first one, whose workspace the roots can only limit."""
+        self._workspace = ""
+        self._ending: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
         self._parked = CarPark()
         self._asked: dict[mcp.Id, asyncio.Future[msgspec.Raw]] = {}
@@ -137,8 +139,28 @@ class ServedClient:
         """The tools. Raises `ConfigError`."""
         if self._kit is None:
             self._kit = self._open_kit(self._session, self._workspace, self._approver)
-            self._usual = self._usual or self._kit.place
+            self._usual = self._usual or self._kit
         return self._kit
+
+    def renew(self) -> None:
+        """Open the tools again for the next request, with the settings of then."""
+        self._retire()
+        self._usual, self._workspace, self._is_rooted = None, "", not self._has_roots
+
+    def _retire(self) -> None:
+        """Let the calls that are under way end, and close what they use."""
+        if (kit := self._kit) is None:
+            return
+        self._kit, users = None, [*self.running.values(), *self._parked.tasks()]
+
+        async def end() -> None:
+            if users:
+                await asyncio.wait(users)
+            await kit.close()
+
+        task = asyncio.ensure_future(end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def start(
         self, message: mcp.RpcMessage, send: Send, *, shared: bool = False
@@ -181,9 +203,12 @@ class ServedClient:
         if method == "tools/call":
             return await self._call_tool(mcp.read(params, CallParams), send)
         if method == "tools/list":
-            if mcp.read(params, _ListParams).cursor is not None:
+            if mcp.read(params, CallParams).cursor is not None:
                 raise mcp.McpError(mcp.INVALID_PARAMS, "unknown cursor")
-            shown = {"tools": [describe(tool) for tool in self.kit().tools]}
+            kit = self.kit()
+            if len(self.running) == 1:  # what other calls use must not change
+                await kit.update()
+            shown = {"tools": [describe(tool) for tool in kit.tools]}
             return shown | (CACHED if self._is_modern else {})
         if method == "server/discover":
             about = {"capabilities": CAPABILITIES, "instructions": INSTRUCTIONS}
@@ -206,14 +231,11 @@ class ServedClient:
         """Stop everything that was done for this client."""
         for task in self.running.values():
             task.cancel()
-        if ending := [*self.running.values(), *self._parked.empty()]:
+        self._parked.stop()
+        if ending := [*self.running.values(), *self._parked.tasks()]:
             await asyncio.wait(ending)
-        await self._close_kit()
-
-    async def _close_kit(self) -> None:
-        if self._kit is not None:
-            await self._kit.close()
-            self._kit = None
+        self._retire()
+        await asyncio.gather(*self._ending)
 
     async def _call_tool(self, params: CallParams, send: Send) -> dict[str, Any]:
         """The result of a call, or the questions that must be answered first."""
@@ -223,10 +245,10 @@ class ServedClient:
         else:
             run, request = await self._prepare(send), CallRequest(params.name, params.arguments)
             ask, can_ask = None if self._is_modern else self.ask, self._approver is not None
-            served = ServedCall(send, params.meta.token, ask, can_ask=can_ask)
+            served = ServedCall(run, request, send, params.meta.token, ask, can_ask=can_ask)
             if ask is not None or not can_ask:
-                return self._finish(params.name, await served.perform(run, request))
-            served.start(run, request)
+                return _finish(run, request, await served.perform())
+            served.start()
         try:
             result = await served.advance()
         except asyncio.CancelledError:
@@ -234,7 +256,7 @@ class ServedClient:
             await asyncio.wait([served.task])
             raise
         if result is not None:
-            return self._finish(params.name, result)
+            return _finish(served.run, served.request, result)
         asked = {name: form for name, (form, _future) in served.questions.items()}
         state = self._parked.put(served, params.digest())
         return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
@@ -246,12 +268,6 @@ class ServedClient:
                 await self._follow_roots(send)
             return self.kit().run
 
-    def _finish(self, name: str, result: Result) -> dict[str, Any]:
-        if canonical(name) not in self.kit().run.tools:
-            said = result.details.get("error") or result.as_text()
-            raise mcp.McpError(mcp.INVALID_PARAMS, str(said))
-        return show_result(result)
-
     async def _follow_roots(self, send: Send) -> None:
         """Ask for the roots of the client, and limit the workspace to one of them."""
         self._is_rooted = True
@@ -261,11 +277,12 @@ class ServedClient:
             uris = [root.uri for root in mcp.read(answer, _Roots).roots]
         except (TimeoutError, mcp.McpError):
             return
-        self.kit()  # knows the usual workspace
-        chosen = choose_workspace(self._usual, uris)
+        usual = self._usual or self.kit()
+        services: Any = usual.run.services
+        chosen = choose_workspace(usual.place, uris, services.protection().explain)
         if chosen != self._workspace:
             self._workspace = chosen
-            await self._close_kit()
+            self._retire()
 
     async def ask(self, send: Send, method: str, params: object) -> msgspec.Raw:
         """Send a request to the client, and return the result. Raises `McpError`."""
@@ -292,14 +309,23 @@ class ServedClient:
             future.set_result(message.result)
 
 
-def choose_workspace(usual: str, roots: list[str]) -> str:
+def _finish(run: Run, request: CallRequest, result: Result) -> dict[str, Any]:
+    if canonical(request.tool) not in run.tools:
+        said = result.details.get("error") or result.as_text()
+        raise mcp.McpError(mcp.INVALID_PARAMS, str(said))
+    return show_result(result)
+
+
+def choose_workspace(usual: str, roots: list[str], why_protected: Callable[[str], str]) -> str:
     """The first root of a client that lies below the usual workspace; empty to keep that. A root
-    never widens what may be accessed."""
+    never widens what may be accessed, or changed without approval, as a workspace inside of what
+    is protected would."""
     place = os.path.realpath(usual)
     folders = [os.path.realpath(path) for path in map(_path_of, roots) if path]
     if any(is_below(place, folder) for folder in folders):
         return ""
-    return next((each for each in folders if is_below(each, place) and os.path.isdir(each)), "")
+    inside = (each for each in folders if is_below(each, place) and os.path.isdir(each))
+    return next((each for each in inside if not why_protected(each)), "")
 
 
 def _path_of(uri: str) -> str:

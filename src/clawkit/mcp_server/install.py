@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -133,7 +134,10 @@ def snippet(client: McpClient, name: str, entry: Mapping[str, Any]) -> str:
 def _read(file: str) -> str | None:
     """Raises OSError, and ValueError for what is no text."""
     try:
-        with open(file, "rb") as stream:
+        # Without waiting for the other end of a named pipe.
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise EditError(f"{file!r} is not a regular file")
             data = stream.read(MAX_FILE + 1)
     except FileNotFoundError:
         return None

@@ -47,30 +47,44 @@ class ServedCall:
     """One call, and the request that waits for it at the moment."""
 
     task: asyncio.Task[Result]
+    until = 0.0
+    """How long it stays parked."""
+    digest = b""
+    """Of the parameters that a client must repeat."""
 
-    def __init__(self, send: Send, token: mcp.Id | None, ask: Ask | None, *, can_ask: bool) -> None:
+    def __init__(
+        self,
+        run: Run,
+        request: CallRequest,
+        send: Send,
+        token: mcp.Id | None,
+        ask: Ask | None,
+        *,
+        can_ask: bool,
+    ) -> None:
         """`token` names the progress that the client wants to hear of. `ask` is None for a client
         whose requests must end with a question; without `can_ask` it is never sent one."""
+        self.run, self.request = run, request
         self.send, self.token, self.can_ask = send, token, can_ask
         self.questions: dict[str, tuple[dict[str, Any], asyncio.Future[Elicited]]] = {}
         self._ask = ask
         self._reports = 0
         self._changed = asyncio.Event()
 
-    async def perform(self, run: Run, request: CallRequest) -> Result:
+    async def perform(self) -> Result:
         """Make the call, and wait for its result."""
         # Events take a third of a small call, so they are made only for those who may want them.
         on_event = self._report if self.can_ask or self.token is not None else None
         current.set(self)
         try:
-            return await call(run, request, on_event)
+            return await call(self.run, self.request, on_event)
         finally:
             self.can_ask = False
             self._changed.set()
 
-    def start(self, run: Run, request: CallRequest) -> None:
+    def start(self) -> None:
         """Make the call in a task, so that it can be parked."""
-        self.task = asyncio.ensure_future(self.perform(run, request))
+        self.task = asyncio.ensure_future(self.perform())
 
     async def advance(self) -> Result | None:
         """Wait for the result; None if a question has to be answered first."""
@@ -162,18 +176,12 @@ def read_answer(given: Elicited, request: Question, by: str) -> Answer:
     return Answer("deny", f"{by} said no", by=by)
 
 
-class Parked(Struct):
-    served: ServedCall
-    until: float
-    digest: bytes
-
-
 class CarPark:
     """The parked calls of a client. Each can be taken out once, by who parked it, with the same
     parameters, before it expires."""
 
     def __init__(self) -> None:
-        self._parked: dict[str, Parked] = {}
+        self._parked: dict[str, ServedCall] = {}
 
     def put(self, served: ServedCall, digest: bytes) -> str:
         """Park a call; returns the state that the client must repeat, which cannot be guessed.
@@ -183,33 +191,31 @@ class CarPark:
             served.task.cancel()
             raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls wait for answers already")
         state = secrets.token_urlsafe(32)
-        self._parked[state] = Parked(served, time.monotonic() + PARKED_S, digest)
+        served.until, served.digest = time.monotonic() + PARKED_S, digest
+        self._parked[state] = served
         return state
 
     def take(self, state: str, digest: bytes) -> ServedCall:
         """The call that a state names. Raises `McpError`."""
         self.sweep()
-        parked = self._parked.get(state)
-        if parked is None or parked.digest != digest:
+        if state not in self._parked or self._parked[state].digest != digest:
             message = "invalid requestState: unknown, expired, used, or of another request"
             raise mcp.McpError(mcp.INVALID_PARAMS, message)
-        return self._parked.pop(state).served
+        return self._parked.pop(state)
 
     def sweep(self) -> None:
         """Stop the calls that have expired."""
         now = time.monotonic()
-        for name, parked in list(self._parked.items()):
-            if parked.until <= now:
-                parked.served.task.cancel()
-                del self._parked[name]
+        for name, served in list(self._parked.items()):
+            if served.until <= now:
+                self._parked.pop(name).task.cancel()
 
-    def empty(self) -> list[asyncio.Task[Result]]:
-        """Stop all calls; returns what has to be waited for."""
-        tasks = [parked.served.task for parked in self._parked.values()]
-        for task in tasks:
+    def tasks(self) -> list[asyncio.Task[Result]]:
+        return [served.task for served in self._parked.values()]
+
+    def stop(self) -> None:
+        for task in self.tasks():
             task.cancel()
-        self._parked.clear()
-        return tasks
 
     @property
     def is_empty(self) -> bool:

@@ -98,6 +98,11 @@ class ServedClients:
         session = self._session or f"mcp:{secrets.token_hex(8)}"
         self.clients[key] = ServedClient(self._open_kit, session, name, can, is_modern=is_modern)
 
+    def renew(self) -> None:
+        """Let all clients have the tools of another configuration from now on."""
+        for client in self.clients.values():
+            client.renew()
+
     async def remove(self, key: object) -> None:
         """Forget a client, and stop everything that was done for it."""
         if (client := self.clients.pop(key, None)) is not None:

@@ -25,7 +25,8 @@ _CLIENT = "stdio"
 
 
 def serve_stdio(open_kit: OpenKit) -> None:
-    """Serve until the end of the input, SIGTERM or Ctrl-C. Raises `ClawkitError`.
+    """Serve until the end of the input, or SIGTERM. Raises `ClawkitError`, and `KeyboardInterrupt`
+    after Ctrl-C, when everything has been stopped.
 
     Only the protocol has the two streams: whatever else is printed goes to standard error, and
     programs that are started find their input empty.
@@ -43,10 +44,12 @@ def serve_stdio(open_kit: OpenKit) -> None:
 async def _serve(open_kit: OpenKit, source: int, sink: int) -> None:
     connection = StdioConnection(open_kit, source, sink)
     serving = asyncio.ensure_future(connection.serve())
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
-    with suppress(asyncio.CancelledError):
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
+    try:
         await serving
+    except asyncio.CancelledError:
+        if (own := asyncio.current_task()) is not None and own.cancelling():
+            raise  # by Ctrl-C: asyncio makes a KeyboardInterrupt of it
 
 
 class StdioConnection(asyncio.BaseProtocol):

@@ -1,6 +1,8 @@
 """Plugins, MCP servers and long-term memory: `plugins`, `mcp`, `memory`, and `memorySearch`."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from itertools import permutations
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -42,10 +44,14 @@ class PluginLoad(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        for number, path in enumerate(raw.get("paths") or ()):
-            if not path.startswith(("/", "~/")):
-                hint = "Write the whole path: what is in the current directory is not trusted"
-                yield ("paths", number), f"{path!r} is not an absolute path", hint
+        yield from _relative_paths(raw, "paths")
+
+
+def _relative_paths(raw: dict[str, Any], key: str) -> Iterator[Conflict]:
+    for number, path in enumerate(raw.get(key) or ()):
+        if not path.startswith(("/", "~/")) and path != "~":
+            hint = "Write the whole path: what is in the current directory is not trusted"
+            yield (key, number), f"{path!r} is not an absolute path", hint
 
 
 class Plugins(Section):
@@ -74,15 +80,49 @@ class McpSandbox(Section):
     read_paths: list[str] = []  #: Paths that it may read although they are hidden from commands.
     write_paths: list[str] = []  #: Directories outside the workspace that it may change.
 
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        from clawkit.net.host_rules import check_host
+
+        for number, host in enumerate(raw.get("allowHosts") or ()):
+            if problem := check_host(host):
+                yield ("allowHosts", number), problem, "Fix or remove it"
+        for key in ("readPaths", "writePaths"):
+            yield from _relative_paths(raw, key)
+
 
 class McpOauth(Section):
     """The login at a server that requires one, with `clawkit mcp login`."""
 
+    issuer: str | None = None  #: Authorization server to log in at; unset is what the server names.
     scope: str | None = None  #: Scopes to ask for; unset is what the server asks for.
     redirect_url: str | None = None  #: Loopback address to return to; unset is any free port.
     client_metadata_url: str | None = None  #: Address that describes this client, used as its id.
     client_id: str | None = None  #: Id of a client that was registered by hand.
-    client_secret: SecretInput | None = None  #: Secret of that client.
+    client_secret: SecretInput | None = None
+    """Secret of that client; only for the `issuer`, or for an authorization server at the address
+    of the server itself."""
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        if raw.get("clientSecret") and not raw.get("clientId"):
+            yield "clientSecret", "has no effect without clientId", "Set clientId"
+        yield from _bad_urls(raw, "issuer", "clientMetadataUrl", "redirectUrl")
+        here = r"http://(127\.0\.0\.1|localhost|\[::1\])(:\d+)?(/[^?#]*)?"
+        if not re.fullmatch(here, raw.get("redirectUrl") or "http://localhost"):
+            problem = "must be an http address of this machine"
+            yield "redirectUrl", problem, "Use http://127.0.0.1:PORT/callback"
+
+
+def _bad_urls(raw: dict[str, Any], *keys: str) -> Iterator[Conflict]:
+    from clawkit.net.addresses import parse_url
+    from clawkit.net.route import NetError
+
+    for key in (key for key in keys if raw.get(key)):
+        try:
+            parse_url(raw[key])
+        except NetError as error:
+            yield key, str(error), "Write a whole address, such as https://example.org/mcp"
 
 
 class McpServer(Section):
@@ -116,9 +156,28 @@ class McpServer(Section):
         if raw.get("transport") and (raw["transport"] == "stdio") is not bool(raw.get("command")):
             kind = "url" if raw["transport"] == "stdio" else "command"
             yield "transport", f"cannot be {raw['transport']!r} with {kind}", "Remove it"
-        unused = ("args", "env", "cwd", "sandbox") if raw.get("url") else ("headers", "auth")
-        for key in (key for key in unused if raw.get(key)):
-            yield key, f"has no effect with {'url' if raw.get('url') else 'command'}", "Remove it"
+        kind = "url" if raw.get("url") else "command"
+        unused = {"url": ("args", "env", "cwd", "sandbox"), "command": ("headers", "auth", "oauth")}
+        for key in (key for key in unused[kind] if raw.get(key)):
+            yield key, f"has no effect with {kind}", "Remove it"
+        yield from _bad_urls(raw, "url")
+        for name in raw.get("env") or ():
+            if not re.fullmatch(r"[^=\0]+", name):
+                yield ("env", name), "invalid name of a variable", "Use letters, digits and _"
+        for key in ("command", "cwd", "args"):
+            if "\0" in "".join(raw.get(key) or ""):
+                yield key, "contains a NUL character", "Remove it"
+        for name, value in (raw.get("headers") or {}).items():
+            from clawkit.net.route import bad_name, bad_value
+
+            if problem := bad_name(name) or (isinstance(value, str) and bad_value(value)):
+                yield ("headers", name), problem, "Fix or remove it"
+
+
+def tool_prefix(server: str) -> str:
+    """How the names of all tools of a server begin."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "-", server)
+    return f"{plain if re.match('[A-Za-z]', plain) else f'mcp-{plain}'}__"
 
 
 class Mcp(Section):
@@ -126,6 +185,16 @@ class Mcp(Section):
 
     servers: dict[str, McpServer] = {}  #: MCP servers, by name.
     session_idle_ttl_ms: Positive = 600_000  #: Milliseconds until an idle connection closes.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        """With the servers `a` and `a__b`, the tool `a__b__c` could be of either."""
+        names = (raw.get("servers") or {}).items()
+        used = {name: tool_prefix(name).lower() for name, of in names if of.get("enabled", True)}
+        for one, other in permutations(used, 2):
+            if used[other].startswith(used[one]) and (used[one] != used[other] or one < other):
+                problem = f"its tools could have the same names as those of {one!r}"
+                yield ("servers", other), problem, "Rename one of the two"
 
 
 class MemoryBatch(Section):
