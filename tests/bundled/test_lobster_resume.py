@@ -18,6 +18,8 @@ from tests.bundled.lobster_kit import CONFIG, Person, open_kit, resume, run
 
 from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.config.paths import waiting_file
+from clawkit.core.result import Result
+from clawkit.core.tool import tool
 from clawkit.runtime import Toolkit
 
 GATE = "exec printf 'a\\nb' | approve --prompt 'Go on?' | exec --stdin raw tee done.txt"
@@ -239,6 +241,77 @@ async def test_a_workflow_that_was_changed_at_a_gate_is_not_continued(tmp_path: 
         file.write_text(json.dumps({"steps": steps}))
         said = await resume(kit, token=token, approve=True)
         assert "has changed since it halted" in said["error"]["message"]
+
+
+async def test_no_workflow_that_another_runs_is_changed_at_a_gate(tmp_path: Path) -> None:
+    def flow(name: str, *steps: dict[str, Any]) -> None:
+        (tmp_path / name).write_text(json.dumps({"steps": steps}))
+
+    def write_all() -> None:
+        flow("last.lobster", {"id": "z", "run": "echo fine"})
+        flow("inner.json", {"id": "y", "pipeline": "workflows.run --name last"})
+        flow("other.json", {"id": "y", "run": "echo other"})
+
+    for steps in (
+        [{"id": "w", "workflow": "inner.json"}],
+        [{"id": "w", "workflow": "inner.json", "on_error": "continue"}],
+        [{"id": "w", "workflow": "${file}"}],
+        [{"id": "w", "workflow": "$a.stdout"}],
+        [{"id": "w", "pipeline": "workflows.run --name last"}],
+        [
+            {"id": "x", "pipeline": "workflows.run $later.json", "on_error": "continue"},
+            {"id": "w", "parallel": {"branches": [{"id": "v", "pipeline": "workflows.run last"}]}},
+        ],
+        None,
+    ):
+        gated = "ask | workflows.run last"
+        if steps is not None:
+            gated = "main.yaml"
+            before = [{"id": "a", "run": "printf inner.json"}, {"id": "g", "approval": "?"}]
+            data = {"args": {"file": {"default": "inner.json"}}, "steps": [*before, *steps]}
+            (tmp_path / gated).write_text(json.dumps(data))
+        async with open_kit(tmp_path, approver=Person()) as kit:
+            for changed in (False, True):
+                write_all()
+                envelope = await run(kit, gated)
+                asked = envelope["requiresApproval"] or envelope["requiresInput"]
+                if changed:
+                    flow("last.lobster", {"id": "z", "run": "echo evil"})
+                given = {"approve": True} if steps else {"response": {"decision": "approve"}}
+                said = await resume(kit, token=asked["resumeToken"], **given)
+                if changed:
+                    assert "has changed since it halted" in said["error"]["message"], steps
+                elif steps is None or len(steps) == 1:
+                    assert said["output"] == ["fine"], (steps, said)
+
+
+async def test_only_workflows_that_were_named_at_the_gate_run_after_it(tmp_path: Path) -> None:
+    steps = [
+        {"id": "g", "approval": "?"},
+        {"id": "make", "run": "cp w.json new.json; echo new.json"},
+        {"id": "z", "workflow": "$make.stdout"},
+    ]
+    (tmp_path / "w.json").write_text(json.dumps({"steps": steps}))
+    async with open_kit(tmp_path, approver=Person()) as kit:
+        token, _ = await halt(kit, "w.json")
+        said = await resume(kit, token=token, approve=True)
+        assert "or was not named then" in said["error"]["message"]
+
+
+async def test_a_gate_does_not_reset_what_a_workflow_has_cost(tmp_path: Path) -> None:
+    @tool
+    async def spend() -> Result:
+        """Spend a dollar."""
+        return Result.text("ok", usage={"cost": 1.0})
+
+    call = {"pipeline": "openclaw.invoke --tool spend"}
+    steps = [{"id": "a", **call}, {"id": "g", "approval": "?"}, {"id": "b", **call}]
+    data = {"cost_limit": {"max_usd": 1.5}, "steps": steps}
+    (tmp_path / "w.json").write_text(json.dumps(data))
+    async with open_kit(tmp_path, approver=Person(), tools=[spend]) as kit:
+        token, _ = await halt(kit, "w.json")
+        said = await resume(kit, token=token, approve=True)
+        assert "has cost $2.0000" in said["error"]["message"]
 
 
 def start(place: Path, *words: str) -> subprocess.Popen[str]:

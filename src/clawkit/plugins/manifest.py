@@ -14,7 +14,8 @@ from clawkit.errors import PluginError
 from clawkit.plugins.roles import ROLES, HookName
 from clawkit.text import one_line
 
-MAX_SOURCE_BYTES = 1024 * 1024
+MAX_SOURCE_BYTES = 128 * 1024
+"""Python takes up to a second to parse so much of the worst source; ten times as much, a minute."""
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _INVALID_ID = "invalid id {!r}: use a lower-case letter, then letters, digits, _ or -"
 _COMMAND = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -88,7 +89,8 @@ def _is_below(folder: str) -> bool:
 def read_manifest(source: bytes) -> Manifest:
     """The manifest of a module. Runs none of its code. Raises `PluginError`."""
     if len(source) > MAX_SOURCE_BYTES:
-        raise PluginError(f"its module is larger than {MAX_SOURCE_BYTES} bytes")
+        limit = f"larger than {MAX_SOURCE_BYTES // 1024} KB; move code into other modules"
+        raise PluginError(f"the module with its Plugin(…) is {limit}")
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

@@ -46,6 +46,7 @@ class PipelineHost(Struct, frozen=True):
     cwd: str = ""  # below the workspace
     env: Mapping[str, str] = MappingProxyType({})
     workflows: tuple[str, ...] = ()  # files of those that are running, outermost first
+    files: Mapping[str, str] | None = None  # the only ones that may run, and their digests
 
     @property
     def folder(self) -> str:

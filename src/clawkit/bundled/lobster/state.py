@@ -39,10 +39,11 @@ class Progress(Struct, frozen=True):
 
     file: str
     args: dict[str, Value]
-    digest: str = ""  # of the file: what was approved must be what runs
+    digest: str = ""  # of the file
     index: int = 0  # of the step to continue with
     step: str = ""  # the gate
     results: dict[str, dict[str, Value]] = {}
+    cost: float = 0.0  # dollars, so far
 
 
 class Halted(Struct, frozen=True):
@@ -53,6 +54,8 @@ class Halted(Struct, frozen=True):
     stages: tuple[Stage, ...] = ()  # those that remain
     progress: Progress | None = None
     rules: Approval = Approval()
+    files: dict[str, str] | None = None
+    """Digests of the workflow files that may run: what was approved must be what runs."""
     approval: str = ""  # the id of the question to a person
 
 

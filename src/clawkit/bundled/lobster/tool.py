@@ -15,7 +15,7 @@ from clawkit.bundled.lobster.stages import COMMANDS, run_stages
 from clawkit.bundled.lobster.state import KEEP_S, Halted, Progress, Store
 from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
 from clawkit.bundled.lobster.values import to_json as dump
-from clawkit.bundled.lobster.workflow import run_workflow
+from clawkit.bundled.lobster.workflow import digest_all, nested_in, run_workflow
 from clawkit.bundled.lobster.workflow_file import ENDINGS
 from clawkit.config.paths import home
 from clawkit.content import Text
@@ -120,6 +120,8 @@ async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> d
             ended = await run_workflow(halted.progress, host)
         else:
             ended = await run_stages(halted.stages, items, host)
+            if isinstance(ended, Halted):
+                ended = replace(ended, files=await digest_all(nested_in(ended.stages, host), {}))
     if isinstance(ended, list):
         return _done("ok", ended)
     return _halt(replace(ended, cwd=halted.cwd), host)
@@ -161,7 +163,7 @@ def _question(halted: Halted, ctx: Context) -> Question:
 
 async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
     key, halted = host.store.find(params.token, params.approval_id)
-    host = replace(host, cwd=halted.cwd)
+    host = replace(host, cwd=halted.cwd, files=halted.files)
     is_input, has_response = not halted.approval, params.response is not msgspec.UNSET
     if params.cancel or (params.approve is False and not is_input):
         answer = Answer("deny")

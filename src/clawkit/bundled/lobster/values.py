@@ -9,6 +9,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import Decoder
 
 from clawkit.errors import ToolError
 
@@ -60,10 +61,13 @@ def _read_number(text: str) -> float | int:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
+_JSON = Decoder(float_hook=_read_number)
+
+
 def parse_json(text: str, what: str = "it") -> Value:
-    """Raises ValueError, also for nesting and numbers that other programs could not read."""
+    """Raises `PipelineError`, also for what could not be written as JSON again."""
     try:
-        return json.loads(text, parse_float=_read_number, parse_constant=int)
+        return _JSON.decode(text)
     except (ValueError, RecursionError):
         raise PipelineError(f"{what} must be valid JSON") from None
 
@@ -71,9 +75,11 @@ def parse_json(text: str, what: str = "it") -> Value:
 def to_json(value: Value, indent: int | None = None) -> str:
     separators = (",", ":") if indent is None else None
     try:
-        return json.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
-    except RecursionError:
-        raise PipelineError("a value is nested too deeply") from None
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=separators, indent=indent
+        )
+    except (RecursionError, ValueError):
+        raise PipelineError("a value is nested too deeply, or infinite") from None
 
 
 def identity(value: Value) -> str:
