@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from clawkit.config.section import Conflict, Name, Override, Positive, SecretInput, Section
 from clawkit.config.sections.sandbox import Access, Network
-from clawkit.config.sections.shared import Headers, Switch
+from clawkit.config.sections.shared import Headers, Switch, relative_paths
 
 
 class PluginHooks(Section, forbid_unknown_fields=False):
@@ -42,10 +42,7 @@ class PluginLoad(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        for number, path in enumerate(raw.get("paths") or ()):
-            if not path.startswith(("/", "~/")):
-                hint = "Write the whole path: what is in the current directory is not trusted"
-                yield ("paths", number), f"{path!r} is not an absolute path", hint
+        return relative_paths(raw, "paths")
 
 
 class Plugins(Section):
