@@ -37,7 +37,7 @@ BAD = {
     "plugin = Plugin('a', tools=['x'], optional_tools=['x'])": "declares a tool twice: x",
     "plugin = Plugin('a', hooks=['before'])": "'before'; known: before_tool_call,",
     "plugin = Plugin('a', commands=['rm -rf'])": "invalid command name",
-    "plugin = Plugin('a', services=['search'])": f"known: {', '.join(ROLES)}",
+    "plugin = Plugin('a', services=['nothing'])": f"known: {', '.join(ROLES)}",
     # No hash covers these: whoever can write there could change the skills of a trusted plugin.
     **{
         f"plugin = Plugin('a', skills=['{each}'])": "must be below the plugin's, not hidden"
