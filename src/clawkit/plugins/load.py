@@ -37,7 +37,6 @@ from clawkit.plugins.trust import (
     why_off,
     why_untrusted,
 )
-from clawkit.plugins.watch import contained
 from clawkit.text import one_line
 
 WARN_S = 1.0
@@ -219,8 +218,7 @@ def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
 
 def _register(active: ActivePlugin, tool: Tool) -> Registered:
     optional = tool.name in active.manifest.optional_tools
-    safe = tool if active.is_bundled else contained(tool, active)
-    return Registered(safe, f"plugin:{active.id}", optional)
+    return Registered(tool, f"plugin:{active.id}", optional)
 
 
 def _make_tools(make: Callable[[PluginContext], Any], context: PluginContext) -> list[Tool]:

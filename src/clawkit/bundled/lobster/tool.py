@@ -162,7 +162,7 @@ def _question(halted: Halted, ctx: Context) -> Question:
 
 
 async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
-    key, halted = host.store.find(params.token, params.approval_id)
+    token, halted = host.store.find(params.token, params.approval_id)
     host = replace(host, cwd=halted.cwd, files=halted.files)
     is_input, has_response = not halted.approval, params.response is not msgspec.UNSET
     if params.cancel or (params.approve is False and not is_input):
@@ -177,7 +177,7 @@ async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
     else:
         answer = await _ask(halted, host)
     # At most once: what fails from here on has to be run again.
-    host.store.take(key)
+    host.store.take(token)
     if answer.silent:
         return _halt(halted, host)
     if answer.verdict != "allow":
