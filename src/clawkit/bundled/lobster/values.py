@@ -29,10 +29,12 @@ class PipelineSyntaxError(PipelineError):
     kind = "parse_error"
 
 
-class TextBudget(Struct):
-    """The characters that a run may still produce."""
+class Ledger(Struct):
+    """What a run has used so far, and the characters that it may still produce."""
 
     left: int = MAX_TEXT
+    cost: float = 0.0  # dollars
+    warnings: dict[str, str] = {}
 
     def spend(self, count: int) -> None:
         """Raises `PipelineError` if it is too much; call it before the text is made."""
@@ -131,12 +133,12 @@ def read_word(text: str) -> Value:
     return _read_number(text) if _NUMBER.fullmatch(text) else fixed.get(text, text)
 
 
-def fill_template(template: str, item: Value, budget: TextBudget) -> str:
+def fill_template(template: str, item: Value, ledger: Ledger) -> str:
     """The text with each `{{path}}` replaced by what it leads to in the item."""
 
     def find(found: re.Match[str]) -> str:
         path = found[1].strip()
-        return budget.text_of(item if path in (".", "this") else get_path(item, path))
+        return ledger.text_of(item if path in (".", "this") else get_path(item, path))
 
-    budget.spend(len(template))
+    ledger.spend(len(template))
     return re.sub(r"\{\{([^{}|]+)\}\}", find, template)

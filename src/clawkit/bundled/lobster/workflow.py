@@ -56,7 +56,7 @@ async def _open(progress: Progress, host: PipelineHost) -> _WorkflowRun:
     args = {name: each["default"] for name, each in workflow.args.items() if each}
     progress = replace(progress, file=place, digest=digest, args=args | progress.args)
     host = replace(host, workflows=(*host.workflows, place))
-    return _WorkflowRun(workflow, host, progress, progress.args, progress.results)
+    return _WorkflowRun(workflow, host, progress)
 
 
 class Nested(NamedTuple):
@@ -99,14 +99,16 @@ class _WorkflowRun(Struct):
     workflow: Workflow
     host: PipelineHost
     progress: Progress
-    args: Args
-    results: Results
+
+    @property
+    def results(self) -> Results:
+        return self.progress.results
 
     def _fill(self, text: Value, results: Results) -> Value:
-        return fill(text, self.args, results, self.host.ledger.text)
+        return fill(text, self.progress.args, results, self.host.ledger)
 
     def _value(self, given: Value, results: Results) -> Value:
-        return value_of(given, self.args, results, self.host.ledger.text)
+        return value_of(given, self.progress.args, results, self.host.ledger)
 
     async def go_on(self) -> Items | Halted:
         start = self.progress.index
@@ -185,7 +187,7 @@ class _WorkflowRun(Struct):
                     yield from nested_in(self._stages(step, self.results), host)
 
     def _place(self, step: Step, results: Results) -> PipelineHost:
-        args, host = self.args, self.host
+        args, host = self.progress.args, self.host
         env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
         for name, value in args.items():
             key = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
