@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
+import tarfile
+import tracemalloc
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,13 +19,15 @@ from tests.web.internet import internet, respond
 from clawkit.agent.assemble import assemble
 from clawkit.config.load import loads
 from clawkit.config.modelref import parse_ref
+from clawkit.config.sections.skills import SkillLimits
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import Scope, Sender
 from clawkit.core.result import Result
 from clawkit.core.tool import Tool
-from clawkit.errors import ConfigError
+from clawkit.errors import ConfigError, ToolInputError
 from clawkit.globs import Glob
 from clawkit.redact import Redactor
+from clawkit.skills.install import MAX_BYTES, unpacked
 from clawkit.testing import Events, open_kit
 
 HERE = Path(__file__).parent / "corpus"
@@ -36,16 +42,19 @@ WAITING = {
     "policy/sub-proto-agent",
     "secret/perm-state",
     *("path/toctou-read", "path/toctou-rename"),  # races: tests/fs/test_races.py runs them for real
-    "dos/zip-bomb",  # archives of skills: tests/skills/test_install.py
     "approval/cron-grant-edit",
     "approval/self-approve-message",
 }
 
 
+ARCHIVES = [name for name, case in CASES.items() if case["input"].get("tool") == "skills.install"]
+"""What a person is given to install, so that no call of a tool reads it."""
+
+
 def is_waiting(case: dict[str, Any]) -> bool:
     """Whether a case needs something this build does not have."""
-    if case["id"] in WAITING:
-        return True
+    if case["id"] in WAITING or case["id"] in ARCHIVES:
+        return case["id"] in WAITING
     if case["area"] == "session":
         given = case["input"]
         return not CATALOG[given.get("tool") or given["toolResult"]["tool"]].available
@@ -58,7 +67,8 @@ def is_waiting(case: dict[str, Any]) -> bool:
 
 
 def cases(area: str) -> list[str]:
-    return [name for name, case in CASES.items() if case["area"] == area and not is_waiting(case)]
+    mine = (name for name, case in CASES.items() if case["area"] == area)
+    return [name for name in mine if name not in ARCHIVES and not is_waiting(CASES[name])]
 
 
 # Cases about what exec itself decides, after policy has let it through.
@@ -329,6 +339,42 @@ async def test_addresses(case_id: str, workspace: Path, monkeypatch: pytest.Monk
 OTHER_SESSIONS = [name for name in cases("session") if name not in INJECTED]
 
 
+@pytest.mark.parametrize("case_id", ARCHIVES)
+def test_archives(case_id: str, tmp_path: Path) -> None:
+    given = CASES[case_id]["input"]
+    archive = given.get("archive") or given["params"]["archive"]
+    path, root = tmp_path / f"skill.{archive['format']}", tmp_path / "skills"
+    first = {"name": "SKILL.md", "content": "---\nname: demo\ndescription: A demo\n---\n"}
+    (write_zip if archive["format"] == "zip" else write_tar)(path, [first, *archive["entries"]])
+    assert CASES[case_id]["expected"] == "blocked"
+    tracemalloc.start()
+    try:
+        with pytest.raises(ToolInputError), unpacked(str(path), str(root), SkillLimits()):
+            pass
+        assert tracemalloc.get_traced_memory()[1] < 100 * 1024**2
+    finally:
+        tracemalloc.stop()
+    assert list(root.iterdir()) == []
+
+
+def write_zip(path: Path, entries: list[dict[str, Any]]) -> None:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for each in entries:
+            # A thousandth of the bomb is already too much, and its file is not too large.
+            zeros = min(each.get("zeros", 0), 2 * MAX_BYTES)
+            archive.writestr(each["name"], each.get("content", "") or b"\0" * zeros)
+
+
+def write_tar(path: Path, entries: list[dict[str, Any]]) -> None:
+    with tarfile.open(path, "w:gz") as archive:
+        for each in entries:
+            info, data = tarfile.TarInfo(each["name"]), each.get("content", "").encode()
+            info.size = len(data)
+            if "hardlink" in each:
+                info.type, info.linkname = tarfile.LNKTYPE, each["hardlink"]
+            archive.addfile(info, io.BytesIO(data))
+
+
 @pytest.mark.parametrize("case_id", OTHER_SESSIONS)
 async def test_sessions(case_id: str, workspace: Path) -> None:
     given, expected = CASES[case_id]["input"], CASES[case_id]["expected"]
@@ -342,7 +388,7 @@ async def test_sessions(case_id: str, workspace: Path) -> None:
 def test_every_case_is_run_or_waits_for_its_tool() -> None:
     areas = ("policy", "path", "secret", "dos", "allowlist", "approval", "session", "ssrf")
     run = {name for area in areas for name in cases(area)}
-    run |= set(cases("gateway"))  # in tests/gateway
+    run |= {*cases("gateway"), *ARCHIVES}  # the former in tests/gateway
     waiting = {name for name, case in CASES.items() if is_waiting(case)}
     assert run | waiting == set(CASES)
     assert len(run) >= 50

@@ -14,6 +14,8 @@ TOO_MUCH = (
     *("/bin/sh", "/usr/bin/bash", "/usr/bin/zsh", "/usr/bin/python3", "/usr/bin/python3.11"),
     *("/usr/bin/node", "/usr/bin/perl", "/usr/bin/awk", "/usr/bin/sed", "/usr/local/bin/deno"),
     *("/usr/bin/env", "/usr/bin/sudo", "/usr/bin/xargs", "/usr/bin/ssh", "/usr/bin/timeout"),
+    *("/usr/bin/cargo", "/usr/bin/go", "/usr/bin/pip3.12", "/usr/bin/just", "/usr/bin/terraform"),
+    *("/usr/bin/tee", "/bin/rm", "/bin/dd", "/usr/bin/install", "/usr/bin/rvim", "/opt/bin/claude"),
     *("/usr/bin/npx", "/usr/bin/uv", "/usr/bin/busybox", "/usr/bin/find", "/usr/bin/nice"),
 )
 FINE = ("/usr/bin/uname", "/usr/bin/curl", "/usr/local/bin/gh", "/opt/weather/bin/weather")

@@ -68,6 +68,7 @@ async def test_what_is_not_the_json_asked_for_is_an_error(tmp_path: Path) -> Non
     cases: tuple[tuple[str, dict[str, Any], str], ...] = (
         ("  ", {}, "LLM returned empty output"),
         ("Sure: {}", {}, "LLM returned invalid JSON"),
+        ("```" + " " * 100_000, {}, "LLM returned invalid JSON"),
         ("Sure: ```json\n3\n```", {}, "LLM returned invalid JSON"),
         ("```\n```", {}, "LLM returned empty output"),
         ("{} {}", {}, "LLM returned invalid JSON"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import os
 import signal
@@ -18,6 +17,8 @@ from tests.bundled.lobster_kit import CONFIG, Person, open_kit, resume, run
 
 from clawkit.approvals.broker import Broker, PendingStore
 from clawkit.config.paths import waiting_file
+from clawkit.core.result import Result
+from clawkit.core.tool import tool
 from clawkit.runtime import Toolkit
 
 GATE = "exec printf 'a\\nb' | approve --prompt 'Go on?' | exec --stdin raw tee done.txt"
@@ -47,11 +48,6 @@ async def halt(kit: Toolkit, pipeline: str = GATE, **more: Any) -> tuple[str, st
     assert envelope["status"] == "needs_approval", envelope
     asked = envelope["requiresApproval"]
     return asked["resumeToken"], asked["approvalId"]
-
-
-def token_of(**fields: Any) -> str:
-    data = {"protocolVersion": 1, "v": 1, "kind": "pipeline-resume", **fields}
-    return base64.urlsafe_b64encode(json.dumps(data).encode()).decode().rstrip("=")
 
 
 async def test_a_person_who_is_there_is_asked_when_the_model_resumes(tmp_path: Path) -> None:
@@ -126,28 +122,14 @@ async def test_an_answer_that_was_lost_is_asked_for_again(tmp_path: Path) -> Non
 
 
 async def test_tokens_that_are_forged_or_stale_are_refused(tmp_path: Path) -> None:
-    none = "00000000-0000-4000-8000-000000000000"
-    cases = {
-        "": "resume requires token or approvalId",
-        "nonsense": "Invalid token",
-        "é": "Invalid token",
-        token_of(stateKey="../../etc/passwd"): "Invalid token",
-        token_of(stateKey=f"pipeline_resume_{none}/../x"): "Invalid token",
-        token_of(stateKey=f"workflow_resume_{none}"): "Invalid token",
-        token_of(stateKey=["x"]): "Invalid token",
-        token_of(kind="x", stateKey="x"): "Invalid token",
-        token_of(kind=[], stateKey="x"): "Invalid token",
-        token_of(v=2, stateKey=f"pipeline_resume_{none}"): "Invalid token",
-        "[" * 50_000: "Invalid token",
-        token_of(stateKey=f"pipeline_resume_{none}"): "Pipeline resume state not found",
-    }
     async with open_kit(tmp_path, approver=Person()) as kit:
-        for token, said in cases.items():
+        for token in ("nonsense", "é", "%", "_" * 32, "0" * 32, "../../etc/passwd", "[" * 50_000):
             envelope = await resume(kit, token=token, approve=True)
-            assert envelope["error"]["message"] == said, token
-        for id_ in ("ffffffff", "%", "../../x", "FFFFFFFF"):
+            assert envelope["error"]["message"] == "Pipeline resume state not found", token
+        for id_ in ("", "ffffffff", "%", "../../x", "FFFFFFFF"):
             envelope = await resume(kit, approvalId=id_, approve=True)
-            assert envelope["error"]["type"] == "parse_error", id_
+            known = ("resume requires token or approvalId", "Pipeline resume state not found")
+            assert envelope["error"]["message"] in known, id_
         token, id_ = await halt(kit)
     for scope in ({"agent": "other"}, {"session": "agent:main:group:1"}, {"owner": False}):
         async with open_kit(tmp_path, approver=Person(), **scope) as kit:
@@ -239,6 +221,77 @@ async def test_a_workflow_that_was_changed_at_a_gate_is_not_continued(tmp_path: 
         file.write_text(json.dumps({"steps": steps}))
         said = await resume(kit, token=token, approve=True)
         assert "has changed since it halted" in said["error"]["message"]
+
+
+async def test_no_workflow_that_another_runs_is_changed_at_a_gate(tmp_path: Path) -> None:
+    def flow(name: str, *steps: dict[str, Any]) -> None:
+        (tmp_path / name).write_text(json.dumps({"steps": steps}))
+
+    def write_all() -> None:
+        flow("last.lobster", {"id": "z", "run": "echo fine"})
+        flow("inner.json", {"id": "y", "pipeline": "workflows.run --name last"})
+        flow("other.json", {"id": "y", "run": "echo other"})
+
+    for steps in (
+        [{"id": "w", "workflow": "inner.json"}],
+        [{"id": "w", "workflow": "inner.json", "on_error": "continue"}],
+        [{"id": "w", "workflow": "${file}"}],
+        [{"id": "w", "workflow": "$a.stdout"}],
+        [{"id": "w", "pipeline": "workflows.run --name last"}],
+        [
+            {"id": "x", "pipeline": "workflows.run $later.json", "on_error": "continue"},
+            {"id": "w", "parallel": {"branches": [{"id": "v", "pipeline": "workflows.run last"}]}},
+        ],
+        None,
+    ):
+        gated = "ask | workflows.run last"
+        if steps is not None:
+            gated = "main.yaml"
+            before = [{"id": "a", "run": "printf inner.json"}, {"id": "g", "approval": "?"}]
+            data = {"args": {"file": {"default": "inner.json"}}, "steps": [*before, *steps]}
+            (tmp_path / gated).write_text(json.dumps(data))
+        async with open_kit(tmp_path, approver=Person()) as kit:
+            for changed in (False, True):
+                write_all()
+                envelope = await run(kit, gated)
+                asked = envelope["requiresApproval"] or envelope["requiresInput"]
+                if changed:
+                    flow("last.lobster", {"id": "z", "run": "echo evil"})
+                given = {"approve": True} if steps else {"response": {"decision": "approve"}}
+                said = await resume(kit, token=asked["resumeToken"], **given)
+                if changed:
+                    assert "has changed since it halted" in said["error"]["message"], steps
+                elif steps is None or len(steps) == 1:
+                    assert said["output"] == ["fine"], (steps, said)
+
+
+async def test_only_workflows_that_were_named_at_the_gate_run_after_it(tmp_path: Path) -> None:
+    steps = [
+        {"id": "g", "approval": "?"},
+        {"id": "make", "run": "cp w.json new.json; echo new.json"},
+        {"id": "z", "workflow": "$make.stdout"},
+    ]
+    (tmp_path / "w.json").write_text(json.dumps({"steps": steps}))
+    async with open_kit(tmp_path, approver=Person()) as kit:
+        token, _ = await halt(kit, "w.json")
+        said = await resume(kit, token=token, approve=True)
+        assert "or was not named then" in said["error"]["message"]
+
+
+async def test_a_gate_does_not_reset_what_a_workflow_has_cost(tmp_path: Path) -> None:
+    @tool
+    async def spend() -> Result:
+        """Spend a dollar."""
+        return Result.text("ok", usage={"cost": 1.0})
+
+    call = {"pipeline": "openclaw.invoke --tool spend"}
+    steps = [{"id": "a", **call}, {"id": "g", "approval": "?"}, {"id": "b", **call}]
+    data = {"cost_limit": {"max_usd": 1.5}, "steps": steps}
+    (tmp_path / "w.json").write_text(json.dumps(data))
+    async with open_kit(tmp_path, approver=Person(), tools=[spend]) as kit:
+        token, _ = await halt(kit, "w.json")
+        said = await resume(kit, token=token, approve=True)
+        assert "has cost $2.0000" in said["error"]["message"]
 
 
 def start(place: Path, *words: str) -> subprocess.Popen[str]:

@@ -80,6 +80,18 @@ async def test_a_file_that_is_not_a_workflow_is_refused(tmp_path: Path) -> None:
         "b.json": ("[" * 5_000, "b.json: "),
         "c.yaml": ("steps: [", "c.yaml: "),
         "d.yaml": ("a: &x 1\nsteps: *x", "aliases are not supported"),
+        **{
+            f"value{number}.yaml": (f"steps: [{{id: a, stdin: {value}, run: cat}}]", "JSON")
+            for number, value in enumerate(
+                (
+                    "!!set {a}",
+                    "!!binary aGk=",
+                    "!!timestamp 2020-01-01",
+                    "!!float .nan",
+                    r'"\ud800"',
+                )
+            )
+        },
         "e.yaml": ("steps: !!python/object/apply:os.system [x]", "could not determine"),
         "f.yaml": ("[" * 5_000, "f.yaml: "),
         "g.yaml": ("steps:\n- {id: a, run: x, aproval: true}", "unknown field `aproval`"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -115,6 +116,21 @@ def test_enabling_shows_what_is_declared_and_needs_a_yes(type_in: Type) -> None:
     schema = type_in("config", "schema").json
     entry = schema["$defs"]["Plugins"]["properties"]["entries"]["properties"]["dice"]
     assert entry["properties"]["config"]["properties"]["sides"]["default"] == 6
+
+
+def test_the_help_lists_the_commands_of_plugins_without_running_them(type_in: Type) -> None:
+    assert "Commands of plugins" not in type_in("--help").out
+    ran = "import os, pathlib\npathlib.Path(os.environ['CLAWKIT_HOME'], 'ran').touch()\n"
+    path = write("dice", SURE.replace("import msgspec\n", f"{ran}import msgspec\n"))
+    type_in("plugins", "enable", "dice", "--yes")
+    (home() / "ran").unlink()
+    assert re.search(r"Commands of plugins:\n  dice +Of the plugin dice.\n\n", type_in("-h").out)
+    assert not (home() / "ran").exists()
+    path.write_text(SURE)
+    assert "Commands of plugins" not in type_in("--help").out
+    type_in("plugins", "enable", "dice", "--yes")
+    type_in("plugins", "disable", "dice")
+    assert "Commands of plugins" not in type_in("--help").out
 
 
 def test_a_change_asks_again(type_in: Type) -> None:

@@ -33,7 +33,7 @@ def typed(capsys: pytest.CaptureFixture[str], workspace: Path) -> Type:
     """Run `clawkit …` in this process, for the workspace."""
 
     def type_in(*args: str) -> Done:
-        given = [] if "install" in args else ["--workspace", str(workspace)]
+        given = [] if "install" in args or "--config" in args else ["--workspace", str(workspace)]
         with pytest.raises(SystemExit) as end:
             run([*args, *given])
         out, err = capsys.readouterr()
@@ -134,6 +134,32 @@ def test_installing_needs_a_person(
     assert typed("skills", "install", str(source), "--yes").code == 1
     monkeypatch.setattr(process_table, "is_inside_command", lambda: True)
     assert typed("skills", "install", str(source), "--yes").code == 3
+
+
+def test_directories_and_skills_that_are_not_there_are_reported(typed: Type, mine: Path) -> None:
+    home = Path(os.environ["CLAWKIT_HOME"])
+    write_skill(mine, "fine")
+    write_skill(mine, "keyed", "metadata: {openclaw: {skillKey: 'key'}}")
+    entries: dict[str, Any] = {"fine": {}, "fien": {}, "key": {}, "keyed": {}}
+    load = {"extraDirs": [str(mine), str(home / "gone")]}
+    section = {"skills": {"load": load, "entries": entries}}
+    (home / "clawkit.json5").write_text(json.dumps(section), "utf-8")
+    wanted = [
+        f"skills.load.extraDirs[1]: there is no directory '{home / 'gone'}'",
+        "skills.entries.fien: no skill has this key. Did you mean 'fine'?",
+        "skills.entries.keyed: no skill has this key",
+    ]
+    config = str(home / "clawkit.json5")
+    for words in (("config", "validate"), ("skills", "check"), ("doctor",)):
+        done = typed(*words, "--config", config) if words[0] == "config" else typed(*words)
+        for each in wanted:
+            assert each in done.out + done.err, words
+        assert "entries.fine" not in done.out + done.err
+    found = typed("skills", "check", "--json").json["issues"]
+    assert [each["path"] for each in found] == [each.partition(": ")[0] for each in wanted]
+    load["extraDirs"] = ["skills"]
+    (home / "clawkit.json5").write_text(json.dumps(section), "utf-8")
+    assert "'skills' is not an absolute path" in typed("skills", "list").err
 
 
 def test_the_doctor_reports_broken_skills_and_settings_without_effect(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.plugins.kit import add, home, open_kit, settings
+from tests.plugins.kit import DICE, add, home, open_kit, settings
 
 from clawkit import Agent, Text, Toolkit
 from clawkit.content import ToolResult
+from clawkit.plugins.load import _load_all
 from clawkit.plugins.trust import read_problems
 from clawkit.testing import ScriptedModel, call
 
@@ -144,6 +145,41 @@ def check(call):
             assert problem in (await kit.call("ls")).as_text()
 
 
+GUARD = """
+from clawkit.plugins import Plugin
+
+plugin = Plugin("guard", hooks=["before_tool_call"])
+
+@plugin.hook("before_tool_call", tools="exec")
+def check(call):
+    pass
+"""
+
+
+async def test_without_a_plugin_that_decides_about_calls_there_are_none(workspace: Path) -> None:
+    add(DICE)
+    add(GUARD, "guard")
+    async with open_kit(workspace, "guard") as kit:
+        assert not (await kit.call("ls")).is_error
+    file = home() / "plugins" / "guard.py"
+    for change in (GUARD.replace("before_tool", "after_tool"), f"{GUARD}# more", "", None):
+        file.write_text(change) if change is not None else file.unlink()
+        _load_all.cache_clear()  # as in a new process
+        async with open_kit(workspace, "guard") as kit:
+            said = await kit.call("ls")
+            assert said.is_error
+            assert "plugin guard decides about calls, but is left out" in said.as_text()
+            async with Toolkit.open(
+                settings("dice"), workspace=workspace, hooks=kit.run.hooks
+            ) as other:
+                assert not (await other.call("ls")).is_error
+    (home() / "plugins-enabled.json").write_text("?")
+    async with open_kit(workspace, "guard") as kit:
+        assert "enable your plugins again" in (await kit.call("ls")).as_text()
+    async with open_kit(workspace, entries={"guard": {"enabled": False}}) as kit:
+        assert not (await kit.call("ls")).is_error
+
+
 async def test_a_hook_after_a_call_may_replace_its_result_and_never_breaks_it(
     workspace: Path,
 ) -> None:
@@ -177,7 +213,7 @@ def check(call):
 ''')
         async with open_kit(workspace, id_) as kit:
             assert "takes names of tools, and a number" in kit.warnings[0]
-            assert not (await kit.call("ls")).is_error
+            assert "a number as priority; or disable it" in (await kit.call("ls")).as_text()
 
 
 async def test_hooks_of_sub_agents_are_not_added_twice(workspace: Path) -> None:

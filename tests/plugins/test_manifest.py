@@ -37,9 +37,14 @@ BAD = {
     "plugin = Plugin('a', tools=['x'], optional_tools=['x'])": "declares a tool twice: x",
     "plugin = Plugin('a', hooks=['before'])": "'before'; known: before_tool_call,",
     "plugin = Plugin('a', commands=['rm -rf'])": "invalid command name",
-    "plugin = Plugin('a', services=['dreams'])": f"known: {', '.join(ROLES)}",
-    "plugin = Plugin('a', skills=['../up'])": "is not below that of the plugin",
-    "plugin = Plugin('a', skills=['/etc'])": "is not below that of the plugin",
+    "plugin = Plugin('a', services=['nothing'])": f"known: {', '.join(ROLES)}",
+    # No hash covers these: whoever can write there could change the skills of a trusted plugin.
+    **{
+        f"plugin = Plugin('a', skills=['{each}'])": "must be below the plugin's, not hidden"
+        for each in ("../up", "/etc", ".own", "a/.own", "__pycache__", "a/node_modules/b", "a//b")
+    },
+    # Python takes a minute to parse a megabyte of this.
+    f"plugin = Plugin(f'{'{a}' * 300_000}')": "larger than 128 KB; move code into other modules",
     "plugin = Plugin('a', powers=['all'])": "unknown field `powers`",
     "plugin = Plugin('a', prompt='" + "x" * 5_000 + "')": "length <= 4000",
 }

@@ -60,6 +60,14 @@ def test_the_tables_of_bundled_plugins_say_what_these_declare() -> None:
     assert set(ROLES) == {*default, "models", "sandbox", "search", "embeddings"}
 
 
+async def test_a_role_that_no_plugin_fills_has_no_provider(tmp_path: Path) -> None:
+    for config in ({}, settings()):
+        async with Toolkit.open(config, workspace=tmp_path) as kit:
+            services: Any = kit.run.services
+            for role in ROLES.keys() - BY_DEFAULT.keys():
+                assert services.provide_role(role) is None
+
+
 async def test_an_enabled_plugin_fills_a_role_and_a_slot_chooses_among_several(
     workspace: Path,
 ) -> None:

@@ -127,7 +127,7 @@ def test_skills_come_with_a_directory(tmp_path: Path) -> None:
     folder = home() / "plugins"
     assert "must be" not in found[str(folder / "dice")].problem
     assert "only a plugin that is a directory" in found[str(folder / "dice.py")].problem
-    assert "is not below that of the plugin" in found[str(folder / "out")].problem
+    assert "must be below the plugin's" in found[str(folder / "out")].problem
     (folder / "dice.py").unlink()
     trust(folder / "dice")
     loaded = load_plugins(section("dice"), str(home()), {})

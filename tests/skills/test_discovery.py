@@ -12,7 +12,9 @@ from tests.skills.writing import write_skill
 from clawkit.config.paths import skill_dirs
 from clawkit.config.sections.skills import SkillLimits
 from clawkit.skills.discovery import SkillRoot, read_all, scan
+from clawkit.skills.eligibility import SkillFacts
 from clawkit.skills.skill import Skill
+from clawkit.skills.snapshot import SkillSnapshot
 
 LIMITS = SkillLimits()
 
@@ -67,9 +69,18 @@ def test_a_directory_can_be_a_skill_itself(tmp_path: Path) -> None:
 
 
 def test_hidden_directories_and_packages_are_skipped(tmp_path: Path) -> None:
-    for folder in (".hidden", "node_modules", ".install-x"):
+    for folder in (".hidden", "node_modules", "__pycache__", ".install-x"):
         write_skill(tmp_path, "x", folder=folder)
     assert find(tmp_path) == ([], {})
+
+
+def test_a_skill_with_a_similar_name_does_not_take_the_command_of_another(tmp_path: Path) -> None:
+    for name in ("deploy!", "deploy", "Deploy it", "deploy.it"):
+        write_skill(tmp_path, name, folder=name)
+    facts = SkillFacts("linux", lambda _name: None, {}, {})
+    found = SkillSnapshot(scan([SkillRoot(str(tmp_path), "extra")], LIMITS), facts, LIMITS, ())
+    assert found.commands["deploy"].name == "deploy"
+    assert len(found.commands) == 2
 
 
 def test_the_file_may_be_in_lower_case_and_the_name_missing(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from clawkit.config.section import SecretRef
 from clawkit.config.sections.skills import SkillEntry
 from clawkit.skills.eligibility import SkillFacts, unused_settings, variables_of, why_not
@@ -53,6 +55,13 @@ def test_a_skill_is_offered_or_says_why_not() -> None:
     for metadata, facts, why in CASES:
         said = why_not(skill(metadata), FACTS._replace(**facts))
         assert (why in said) if why else said == "", (metadata, facts, said)
+
+
+def test_a_skill_cannot_require_very_much() -> None:
+    for listed in (["x"] * 51, ["x" * 201]):
+        for key in ("bins", "anyBins", "env", "config"):
+            with pytest.raises(ValueError, match="length <="):
+                skill(f"{{requires: {{{key}: {listed}}}}}")
 
 
 def test_the_older_name_of_the_metadata_is_read_too() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import os
 import stat
 import tarfile
@@ -24,7 +23,6 @@ from clawkit.skills.install import MAX_BYTES, MAX_FILES, place, unpacked
 
 SKILL = b"---\nname: demo\ndescription: A demo\n---\nDo it.\n"
 LIMITS = SkillLimits()
-CORPUS = Path(__file__).parent.parent / "corpus" / "safety.jsonl"
 
 
 def make_zip(path: Path, entries: dict[str, bytes], **modes: int) -> Path:
@@ -192,6 +190,18 @@ def test_bombs_are_refused_without_filling_the_memory(tmp_path: Path, root: Path
     tracemalloc.stop()
 
 
+def test_what_takes_very_long_or_much_memory_to_read_is_refused(tmp_path: Path, root: Path) -> None:
+    header = tarfile.TarInfo("pax")
+    header.type, header.size = tarfile.XHDTYPE, 1024**2
+    data = header.tobuf(tarfile.USTAR_FORMAT) + b"1" * header.size
+    (tmp_path / "slow.tgz").write_bytes(gzip.compress(data))
+    refuse(tmp_path / "slow.tgz", root, "an extended header that is too long")
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with zipfile.ZipFile(tmp_path / "large.zip", "w", method) as archive:
+            archive.writestr("SKILL.md", SKILL)
+        refuse(tmp_path / "large.zip", root, "only stored and deflated files")
+
+
 def test_broken_archives_are_refused(tmp_path: Path, root: Path) -> None:
     whole = make_zip(tmp_path / "whole.zip", {}).read_bytes()
     secret = bytearray(whole)
@@ -231,26 +241,3 @@ def test_nothing_is_left_behind_when_it_is_declined(tmp_path: Path, root: Path) 
             "scripts/run.sh": True,
         }
     assert list(root.iterdir()) == []
-
-
-def test_the_safety_cases_about_archives_are_blocked(tmp_path: Path, root: Path) -> None:
-    cases = [json.loads(line) for line in CORPUS.read_text("ascii").splitlines()]
-    mine = {
-        each["id"]: each["input"] for each in cases if each["input"].get("tool") == "skills.install"
-    }
-    assert len(mine) >= 3
-    for name, given in mine.items():
-        archive = given.get("archive") or given["params"]["archive"]
-        entry = archive["entries"][0]
-        path = tmp_path / f"{name.replace('/', '-')}.{archive['format']}"
-        if archive["format"] == "zip":
-            # A tenth of a percent of it is already too much.
-            data = b"\0" * (MAX_BYTES + 1) if "zeros" in entry else entry["content"].encode()
-            make_zip(path, {entry["name"]: data})
-        elif "hardlink" in entry:
-            make_tar(path, name=entry["name"], type=tarfile.LNKTYPE, linkname=entry["hardlink"])
-        elif "symlink" in entry:
-            make_tar(path, name=entry["name"], type=tarfile.SYMTYPE, linkname=entry["symlink"])
-        else:
-            make_tar(path, name=entry["name"], data=b"x")
-        refuse(path, root)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +16,7 @@ AGAIN = (
 )
 MAX_VALUE = 256 * 1024
 MAX_DEPTH = 32
-_FENCED = r"(?s)\A[^{\[]*?```(?:json)?[ \t]*\n(.*?)\n?```\s*\Z"
+_FENCE = "```"
 
 
 def schema_of(output_type: Any) -> str:
@@ -29,10 +28,19 @@ def schema_of(output_type: Any) -> str:
     return msgspec.json.encode(schema).decode()
 
 
+def unfenced(text: str) -> str:
+    """What is between the fences of Markdown, if the text ends with such a block and no JSON
+    precedes it; else all of the text."""
+    before, _, block = text.strip().partition(_FENCE)
+    if not block.endswith(_FENCE) or not {"{", "["}.isdisjoint(before):
+        return text.strip()
+    body = block.removesuffix(_FENCE)
+    return (body[4:] if body[:4].lower() == "json" else body).strip()
+
+
 def read_output(output_type: Any, text: str) -> Any:
     """Parse an answer as an object of the type. Raises ValueError that says what is wrong."""
-    fenced = re.match(_FENCED, text)
-    body = fenced[1] if fenced else text.strip()
+    body = unfenced(text)
     try:
         if hasattr(output_type, "model_validate_json"):
             return output_type.model_validate_json(body)

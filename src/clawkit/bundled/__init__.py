@@ -85,6 +85,8 @@ def provide(role: str, around: PluginContext) -> Any:
     """What provides a role in a run; None if no plugin does."""
     settings = around.config.plugins
     default = BY_DEFAULT.get(role, "")
+    if settings is None and not default:
+        return None
     if settings is None:
         plugin = importlib.import_module(BUNDLED[default]).plugin
         return plugin.providers[role](around)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Any, cast
 
 from clawkit.agent.events import Event, EventRecorder, Tell
@@ -20,21 +20,28 @@ Note = Callable[[str], None]
 """Reports a problem of the plugin."""
 
 
+@contextmanager
+def noted(note: Note, what: str) -> Iterator[None]:
+    """Goes on after foreign code failed, and notes that."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        note(f"{what} failed: {error!r}")
+
+
 class SafeDiagnostics:
-    """Finds nothing if the plugin fails."""
+    """Finds nothing if the plugin fails: the edit has happened."""
 
     def __init__(self, own: Diagnostics, note: Note) -> None:
         self._own, self._note = own, note
 
     async def check(self, edits: Sequence[Edited]) -> Problems:
-        try:
+        found: object = None
+        with noted(self._note, "its check of a changed file"):
             found = await bounded(self._own.check(edits), CHECK_S)
-            if isinstance(found, Problems):
-                return found
-            raise TypeError(f"it returned {type(found).__name__}, not Problems")
-        except Exception as error:  # noqa: BLE001  # foreign code; the edit has happened
-            self._note(f"its check of a changed file failed: {error!r}")
-        return Problems()
+            if not isinstance(found, Problems):
+                raise TypeError(f"it returned {type(found).__name__}, not Problems")
+        return found if isinstance(found, Problems) else Problems()
 
 
 class SafeRecorder:
@@ -45,26 +52,20 @@ class SafeRecorder:
         self.warnings = tuple(map(str, own.warnings))
 
     def beside(self, tell: Tell) -> Tell:
-        try:
-            heard = self._own.beside(lambda _event: None)
-        except Exception as error:  # noqa: BLE001  # foreign code
-            self._note(f"its telemetry failed: {error!r}")
-            return tell
+        heard: Tell = lambda _event: None  # noqa: E731
+        with noted(self._note, "its telemetry"):
+            heard = self._own.beside(heard)
 
         def both(event: Event) -> None:
             tell(event)
-            try:
+            with noted(self._note, "its telemetry"):
                 heard(event)
-            except Exception as error:  # noqa: BLE001  # foreign code
-                self._note(f"its telemetry failed: {error!r}")
 
         return both
 
     async def close(self) -> None:
-        try:
+        with noted(self._note, "closing its telemetry"):
             await bounded(self._own.close(), CLOSE_S)
-        except Exception as error:  # noqa: BLE001  # foreign code
-            self._note(f"closing its telemetry failed: {error!r}")
 
 
 class SafeModel:

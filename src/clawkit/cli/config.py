@@ -219,6 +219,10 @@ def validate(as_json: bool, config_file: str | None) -> None:
             from clawkit.cli.plugins import survey_config
 
             warnings += survey_config(loaded.config.plugins)[1]
+        if loaded.config.skills is not None:
+            from clawkit.cli.skills import find_issues
+
+            warnings += find_issues(loaded)
     except ConfigError as error:
         issues = list(error.issues)
     if as_json:

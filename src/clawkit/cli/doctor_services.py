@@ -417,7 +417,7 @@ def check_memory(loaded: Loaded, workspace: str | None) -> Findings:
 
 
 def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
-    from clawkit.cli.skills import open_skills
+    from clawkit.cli.skills import find_issues, open_skills
 
     try:
         found = open_skills(loaded, workspace)
@@ -428,7 +428,7 @@ def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
         yield ok(f"{counted(len(found.found), 'skill')}, {len(found.in_force)} of them offered")
     for each in found.broken[: checks.MAX_LISTED]:
         yield warn(f"{each.file}: {each.problem}", f"clawkit skills check {shlex.quote(each.file)}")
-    yield from map(warn, found.remarks())
+    yield from map(warn, (*found.remarks(), *map(str, find_issues(loaded, workspace))))
 
 
 def check_search(loaded: Loaded) -> Findings:

@@ -421,15 +421,33 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in self._table.items()])
+        if more := self._plugin_commands():
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl([*more.items()])
+
+    def _plugin_commands(self) -> dict[str, str]:
+        """The commands of plugins, each with its short help. Imports no plugin, and nothing at all
+        while none is enabled."""
+        from clawkit.config.paths import PLUGIN_RECORDS, home
+
+        if self._table is not COMMANDS or not os.path.exists(
+            os.path.join(home(os.environ), PLUGIN_RECORDS)
+        ):
+            return {}
+        import_msgspec()
+        from clawkit.cli.plugins import list_commands
+
+        return {name: text for name, text in list_commands() if name not in COMMANDS}
 
     def shell_complete(
         self, ctx: click.Context, incomplete: str
     ) -> list[click.shell_completion.CompletionItem]:
         from click.shell_completion import CompletionItem
 
-        names = [name for name in self._table if name.startswith(incomplete)]
+        texts = {name: text for name, (_, text) in self._table.items()} | self._plugin_commands()
+        names = [name for name in texts if name.startswith(incomplete)]
         options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*(CompletionItem(name, help=self._table[name][1]) for name in names), *options]
+        return [*(CompletionItem(name, help=texts[name]) for name in names), *options]
 
 
 @click.group(

@@ -19,11 +19,11 @@ from clawkit.config.paths import abbreviate_home, home
 from clawkit.config.paths import config_file as locate
 from clawkit.config.sections.plugins import Plugins
 from clawkit.errors import ConfigError, Issue, PluginError
-from clawkit.plugins.discover import Found, discover
+from clawkit.plugins.discover import Found, discover, read_plugin
 from clawkit.plugins.load import ActivePlugin, describe, load_plugins
 from clawkit.plugins.settings import schema_of
 from clawkit.plugins.survey import PluginState, find_issues, survey
-from clawkit.plugins.trust import why_off, write_record
+from clawkit.plugins.trust import read_records, why_off, write_record
 from clawkit.text import one_line, printable
 
 _ID = click.argument("plugin_id", metavar="ID")
@@ -173,6 +173,17 @@ def _switch(config_file: str | None, id_: str, *, on: bool) -> edits.ConfigChang
     if done.issues:
         raise ConfigError(done.issues)
     return done
+
+
+def list_commands() -> Iterator[tuple[str, str]]:
+    """The commands of the plugins that are on, each with its short help. Runs no code of theirs."""
+    with suppress(ConfigError, PluginError):
+        settings = load().config.plugins or Plugins()
+        for id_, record in read_records(home(os.environ)).items():
+            found = read_plugin(record.location, "home", record.module, record.main)
+            if found.manifest and found.record == record and not why_off(id_, settings):
+                for name in found.manifest.commands:
+                    yield name, f"Of the plugin {id_}."
 
 
 def find_command(name: str) -> click.Command | None:

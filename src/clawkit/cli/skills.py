@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 
 import click
 
 from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
-from clawkit.config.paths import abbreviate_home, skills_dir
-from clawkit.config.sections.skills import SkillLimits
+from clawkit.config.paths import abbreviate_home, expand, skills_dir
+from clawkit.config.section import suggest
+from clawkit.config.sections.skills import SkillLimits, Skills
 from clawkit.core.context import Scope
-from clawkit.errors import NotFoundError
+from clawkit.errors import Issue, NotFoundError
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
 from clawkit.skills.discovery import SkillRoot
@@ -39,6 +41,22 @@ def open_skills(
         folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
         return services.run_skills.read([SkillRoot(folder, "extra")])
     return services.skills or services.run_skills.read([])
+
+
+def find_issues(loaded: Loaded, workspace: str | None = None) -> Iterator[Issue]:
+    """What is wrong with the settings of skills: directories and skills that are not there."""
+    settings = loaded.config.skills or Skills()
+    for number, path in enumerate(settings.load.extra_dirs):
+        if not os.path.isdir(expand(path, os.environ)):
+            yield Issue(f"skills.load.extraDirs[{number}]", f"there is no directory {path!r}")
+    if settings.entries:
+        agents = (None, *loaded.config.agents.by_id())
+        found = [each for name in agents for each in open_skills(loaded, workspace, name).found]
+        known = sorted({each.key for each in found})
+        for name in settings.entries:
+            if name not in known:
+                hint = suggest(name, known, "Skills here")
+                yield Issue(f"skills.entries.{name}", "no skill has this key", hint=hint)
 
 
 @click.command("list")
@@ -108,10 +126,13 @@ def check(
 
     Exit codes: 0 all can be read, 1 some cannot.
     """
-    found = open_skills(load(config_file), workspace, agent, path)
+    loaded = load(config_file)
+    found = open_skills(loaded, workspace, agent, path)
+    issues = [] if path else [*find_issues(loaded, workspace)]
     if as_json:
         broken = [{"file": each.file, "problem": each.problem} for each in found.broken]
-        cli.print_json({"skills": [*map(found.describe, found.found)], "broken": broken})
+        said = {"broken": broken, "issues": [each._asdict() for each in issues]}
+        cli.print_json({"skills": [*map(found.describe, found.found)], **said})
     else:
         for skill in found.found:
             why = found.why_not(skill)
@@ -122,7 +143,7 @@ def check(
                 click.echo(f"       {printable(warning, '')}")
         for each in found.broken:
             click.secho(f"error  {printable(each.file, '')}: {printable(each.problem)}", fg="red")
-        cli.warn(found.remarks())
+        cli.warn((*found.remarks(), *map(str, issues)))
         count = cli.counted(len(found.broken), "error")
         click.echo(f"{cli.counted(len(found.found), 'skill')}, {count}.")
     sys.exit(1 if found.broken or (path and not found.found) else 0)

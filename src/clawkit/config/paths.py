@@ -33,6 +33,10 @@ def home(env: Mapping[str, str]) -> str:
     return expand(env.get("CLAWKIT_HOME") or "~/.clawkit", env)
 
 
+PLUGIN_RECORDS = "plugins-enabled.json"
+"""In the state directory: the plugins that the owner enabled."""
+
+
 def config_file(env: Mapping[str, str], given: str | None = None) -> str:
     """The configuration file: the one that was given, else `CLAWKIT_CONFIG`, else `clawkit.json5`
     in the state directory."""

@@ -37,7 +37,8 @@ class Found(Struct, frozen=True):
     @property
     def record(self) -> Record:
         """What is recorded when the owner enables it."""
-        return Record(self.location, self.sha256, self.module, self.main)
+        guards = self.manifest is not None and "before_tool_call" in self.manifest.hooks
+        return Record(self.location, self.sha256, self.module, self.main, guards)
 
 
 def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[Found]:

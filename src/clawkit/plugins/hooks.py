@@ -16,12 +16,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.content import Text, ToolResult, User
+from clawkit.core.approval import Deny
 from clawkit.core.hooks import Hook, Hooks
 from clawkit.errors import ClawkitError
 from clawkit.plugins.api import ChatMessage, PluginContext
 from clawkit.plugins.load import ActivePlugin, PluginSet, describe
 from clawkit.plugins.roles import HookName
-from clawkit.plugins.watch import watching
 
 
 class PluginHook(Hook, frozen=True):
@@ -36,8 +36,7 @@ class PluginHook(Hook, frozen=True):
 
     async def call(self, *arguments: object) -> Any:
         try:
-            with watching(self.active):
-                return await super().call(*arguments)
+            return await super().call(*arguments)
         except TimeoutError:
             self.note(f"took longer than {self.timeout_s:g} s")
             raise
@@ -49,12 +48,19 @@ class PluginHook(Hook, frozen=True):
         self.active.note(f"its hook {self.event} {problem}")
 
 
+class MissingGuard(Hook, frozen=True):
+    """Blocks all calls, because a plugin that decides about them is left out."""
+
+
 def with_hooks(hooks: Hooks | None, plugins: PluginSet) -> Hooks:
     """The hooks of a run, with those of these plugins on calls, and of no others."""
     made = Hooks([*hooks._before], [*hooks._after]) if hooks else Hooks([], [])
     for event, known in (("before_tool_call", made._before), ("after_tool_call", made._after)):
-        own = [each for each in known if not isinstance(each, PluginHook)]
+        own = [each for each in known if not isinstance(each, PluginHook | MissingGuard)]
         known[:] = sorted((*own, *hooks_for(plugins, event)), key=lambda each: -each.priority)
+    for id_, why in plugins.guards.items():
+        said = f"plugin {id_} decides about calls, but is left out: {why}; or disable it"
+        made._before.insert(0, MissingGuard(lambda _call, said=said: Deny(said), 0, None, 1.0))
     return made
 
 

@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from types import ModuleType
@@ -38,7 +38,6 @@ from clawkit.plugins.trust import (
     why_off,
     why_untrusted,
 )
-from clawkit.plugins.watch import contained
 from clawkit.text import one_line
 
 WARN_S = 1.0
@@ -125,10 +124,17 @@ def describe(error: BaseException) -> str:
 class PluginSet:
     """The plugins that one configuration enables, and why others are left out."""
 
-    def __init__(self, active: Iterable[ActivePlugin], left_out: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        active: Iterable[ActivePlugin],
+        left_out: Mapping[str, str],
+        guards: Collection[str] = (),
+    ) -> None:
         self.active = {each.id: each for each in active}
         self.left_out = left_out
         """Why a plugin that is enabled is not used, by id."""
+        self.guards = {id_: why for id_, why in left_out.items() if id_ in guards}
+        """Those of them that would decide about calls."""
         self._tools = [
             _register(each, tool)
             for each in self.active.values()
@@ -213,8 +219,7 @@ def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
 
 def _register(active: ActivePlugin, tool: Tool) -> Registered:
     optional = tool.name in active.manifest.optional_tools
-    safe = tool if active.is_bundled else contained(tool, active)
-    return Registered(safe, f"plugin:{active.id}", optional)
+    return Registered(tool, f"plugin:{active.id}", optional)
 
 
 def _make_tools(make: Callable[[PluginContext], Any], context: PluginContext) -> list[Tool]:
@@ -261,7 +266,8 @@ def _load_all(content: bytes, home: str, only: str, lost: str) -> PluginSet:
         except PluginError as error:
             left_out[id_] = lost or str(error)
             log.info("plugin %s is left out: %s", id_, left_out[id_])
-    return PluginSet(active, left_out)
+    guards = [id_ for id_, each in records.items() if each.guards]
+    return PluginSet(active, left_out, left_out if lost else guards)
 
 
 def _load(

@@ -14,11 +14,13 @@ from clawkit.errors import PluginError
 from clawkit.plugins.roles import ROLES, HookName
 from clawkit.text import one_line
 
-MAX_SOURCE_BYTES = 1024 * 1024
+MAX_SOURCE_BYTES = 128 * 1024
+"""Python takes up to a second to parse so much of the worst source; ten times as much, a minute."""
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _INVALID_ID = "invalid id {!r}: use a lower-case letter, then letters, digits, _ or -"
 _COMMAND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _INVALID_COMMAND = "invalid command name {!r}: use lower-case letters, digits and -"
+_NOT_HASHED = ("", "__pycache__", "node_modules")
 _LISTS = ("hooks", "commands", "services", "skills")
 Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
@@ -71,7 +73,11 @@ def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
         (made.all_tools, is_tool_name, "invalid tool name {!r}"),
         (made.commands, _COMMAND.fullmatch, _INVALID_COMMAND),
         (made.services, ROLES.__contains__, f"unknown service {{!r}}; known: {', '.join(ROLES)}"),
-        (made.skills, _is_below, "the skills directory {!r} is not below that of the plugin"),
+        (
+            made.skills,
+            _is_below,
+            "the skills directory {!r} must be below the plugin's, not hidden",
+        ),
     ):
         for name in names:
             if not is_valid(name):
@@ -82,13 +88,20 @@ def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
 
 
 def _is_below(folder: str) -> bool:
-    return not folder.startswith("/") and ".." not in folder.split("/") and "\0" not in folder
+    parts = folder.removeprefix("./").split("/")
+    return "\0" not in folder and (folder == "." or all(map(is_hashed, parts)))
+
+
+def is_hashed(name: str) -> bool:
+    """Whether a file or directory of a plugin is part of it, unlike what programs leave there."""
+    return name not in _NOT_HASHED and not name.startswith(".") and not name.endswith(".pyc")
 
 
 def read_manifest(source: bytes) -> Manifest:
     """The manifest of a module. Runs none of its code. Raises `PluginError`."""
     if len(source) > MAX_SOURCE_BYTES:
-        raise PluginError(f"its module is larger than {MAX_SOURCE_BYTES} bytes")
+        limit = f"larger than {MAX_SOURCE_BYTES // 1024} KB; move code into other modules"
+        raise PluginError(f"the module with its Plugin(…) is {limit}")
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:

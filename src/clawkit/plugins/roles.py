@@ -31,7 +31,8 @@ ROLES = {
     "documents": ("clawkit.media.protocols:PageReader", "reads the pages of documents"),
 }
 """What one plugin provides, by name as in `plugins.slots`: the Protocol of what its factory
-returns, imported when a provider is checked, and what it does. Ask `Services` for one."""
+returns, imported when a provider is checked, and what it does. `Services.provide_role` gives the
+provider, or None if no plugin fills the role: a row is all that another role needs."""
 
 
 def check_provider(role: str, provider: object) -> Any:

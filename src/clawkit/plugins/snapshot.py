@@ -20,6 +20,7 @@ from types import ModuleType
 from msgspec import Struct
 
 from clawkit.errors import PluginError
+from clawkit.plugins.manifest import is_hashed
 from clawkit.store import why_foreign
 from clawkit.text import human_size
 
@@ -27,7 +28,6 @@ MAX_FILES = 2_000
 MAX_BYTES = 32 * 1024 * 1024
 MAIN = "plugin.py"
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_NOT_HASHED = ("__pycache__", "node_modules")
 
 
 class Snapshot(Struct, frozen=True):
@@ -65,8 +65,8 @@ def _read_files(folder: str, only: str) -> Iterator[tuple[str, bytes]]:
     """The files below a directory, or one of them, without following links."""
     count, left = 0, MAX_BYTES
     for here, folders, names, fd in os.fwalk(folder, onerror=_fail):
-        kept = [only] if only else [*filter(_is_hashed, (*folders, *names))]
-        folders[:] = [] if only else [*filter(_is_hashed, folders)]
+        kept = [only] if only else [*filter(is_hashed, (*folders, *names))]
+        folders[:] = [] if only else [*filter(is_hashed, folders)]
         for name in kept:
             shown = os.path.relpath(os.path.join(here, name), folder)
             mode = os.stat(name, dir_fd=fd, follow_symlinks=False).st_mode
@@ -90,10 +90,6 @@ def _read_files(folder: str, only: str) -> Iterator[tuple[str, bytes]]:
             if len(data) > info.st_size:
                 raise PluginError(f"{shown} changed while it was read")
             yield shown, data
-
-
-def _is_hashed(name: str) -> bool:
-    return name not in _NOT_HASHED and not name.startswith(".") and not name.endswith(".pyc")
 
 
 def _fail(error: OSError) -> None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from clawkit.config.paths import PLUGIN_RECORDS
 from clawkit.config.sections.plugins import Plugins
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.errors import PluginError
@@ -26,6 +27,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     module: str = ""  # of an installed plugin
     main: str = ""  # the file of that module in its package
+    guards: bool = False
+    """Whether it decides about calls: without it there must be none."""
 
 
 def why_off(id: str, settings: Plugins, *, by_default: bool = False) -> str:  # noqa: A002
@@ -61,7 +64,7 @@ def why_untrusted(id: str, record: Record | None, location: str, sha256: str) ->
 
 
 def records_file(home: str) -> str:
-    return os.path.join(home, "plugins-enabled.json")
+    return os.path.join(home, PLUGIN_RECORDS)
 
 
 def problems_file(home: str) -> str:

@@ -22,7 +22,7 @@ from clawkit.text import human_size
 MAX_NAMES = 10_000
 """Names of a directory that are looked at, whatever they are."""
 _LEADS_OUT = "it leads out of its directory through a link"
-_SKIPPED = ("node_modules",)
+_SKIPPED = ("node_modules", "__pycache__")
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 Stamp = tuple[int, int, int, int]
 

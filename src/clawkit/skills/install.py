@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BytesIO
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, Self
 
 from clawkit.config.sections.skills import SkillLimits
 from clawkit.errors import ConflictError, ToolInputError
@@ -28,6 +28,9 @@ MAX_FILES = 2_000
 _MANY = f"it has more than {MAX_FILES} files"
 _LARGE = f"it is larger than {human_size(MAX_BYTES)}"
 _ZIP_ENTRY = b"PK\1\2"
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Others unpack without a limit, half a kilobyte into hundreds of megabytes."""
+MAX_TAR_EXTENSION = 8 * 1024
 _CHUNK = 64 * 1024
 _SKIPPED = (".git", "__pycache__")
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
@@ -151,8 +154,21 @@ def _unzip(data: bytes) -> Iterator[Member]:
     with zipfile.ZipFile(BytesIO(data)) as archive:
         for each in archive.infolist():
             if not each.is_dir():
+                if each.compress_type not in _ZIP_METHODS:
+                    raise ValueError("only stored and deflated files are supported in a .zip")
                 with archive.open(each) as file:
                     yield each.orig_filename, each.external_attr >> 16, file
+
+
+class _TarHeader(tarfile.TarInfo):
+    """A header, unless it extends another with so much text that reading it takes very long."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        made = super().frombuf(buf, encoding, errors)
+        if made.type not in tarfile.SUPPORTED_TYPES and made.size > MAX_TAR_EXTENSION:
+            raise ValueError("it has an extended header that is too long")
+        return made
 
 
 def _untar(data: bytes) -> Iterator[Member]:
@@ -160,7 +176,7 @@ def _untar(data: bytes) -> Iterator[Member]:
         plain = packed.read(MAX_BYTES + 1)
     if len(plain) > MAX_BYTES:
         raise ValueError(_LARGE)
-    with tarfile.open(fileobj=BytesIO(plain), mode="r:") as archive:
+    with tarfile.open(fileobj=BytesIO(plain), mode="r:", tarinfo=_TarHeader) as archive:
         for each in archive:
             if not each.isdir():
                 file = archive.extractfile(each) if each.isreg() else None

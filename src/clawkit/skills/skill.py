@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from clawkit.config.paths import SkillSource
 from clawkit.skills.front_matter import read_front_matter
@@ -23,13 +23,17 @@ _COMMAND = ("command-dispatch", "command-tool", "command-arg-mode")
 _NAMESPACES = ("openclaw", "clawdbot")
 
 
+Names = Annotated[tuple[Annotated[str, Meta(max_length=200)], ...], Meta(max_length=50)]
+"""Few, because each program is looked for in every directory of PATH."""
+
+
 class SkillRequirements(Struct, frozen=True, rename="camel", omit_defaults=True):
-    bins: tuple[str, ...] = ()
+    bins: Names = ()
     """Programs that must all be there."""
-    any_bins: tuple[str, ...] = ()
+    any_bins: Names = ()
     """Programs of which one must be there."""
-    env: tuple[str, ...] = ()
-    config: tuple[str, ...] = ()
+    env: Names = ()
+    config: Names = ()
     """Settings that must be set, and not to false."""
 
 
@@ -40,7 +44,7 @@ class SkillMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):
     homepage: str = ""
     skill_key: str = ""
     primary_env: str = ""
-    os: tuple[str, ...] = ()
+    os: Names = ()
     requires: SkillRequirements = SkillRequirements()
     install: tuple[dict[str, Any], ...] = ()
     """How to install what it requires: for people to read, never run."""

@@ -105,8 +105,10 @@ class SkillSnapshot:
 
     @cached_property
     def commands(self) -> dict[str, Skill]:
-        """The skills that a person can invoke, by what they type after the slash."""
-        return {each.command: each for each in self.in_force if each.is_for_user and each.command}
+        """The skills that a person can invoke, by what they type after the slash: rather the one
+        with just this name than one with a similar name."""
+        found = (each for each in self.in_force if each.is_for_user and each.command)
+        return {each.command: each for each in sorted(found, key=lambda s: s.name == s.command)}
 
     def find(self, line: str) -> tuple[Skill, str] | None:
         """The skill that `/NAME …` or `/skill NAME …` invokes, and what follows."""

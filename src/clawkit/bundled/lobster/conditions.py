@@ -20,7 +20,7 @@ _BINDING = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3
 """How strongly an operator binds."""
 
 
-def fill(text: Value, args: Args, results: Results, budget: v.TextBudget) -> Value:
+def fill(text: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
     """A text with `${arg}` and `$step.path` replaced. What is unknown, or no text, stays as it
     is."""
 
@@ -29,23 +29,23 @@ def fill(text: Value, args: Args, results: Results, budget: v.TextBudget) -> Val
             return found[0]
         value = v.get_path(results[found[1]], found[2])
         is_flag = value is v.MISSING and found[2] in ("approved", "skipped")
-        return "false" if is_flag else budget.text_of(value)
+        return "false" if is_flag else ledger.text_of(value)
 
     def of_args(found: re.Match[str]) -> str:
-        return budget.text_of(args[found[1]]) if found[1] in args else found[0]
+        return ledger.text_of(args[found[1]]) if found[1] in args else found[0]
 
     if not isinstance(text, str):
         return text
     return re.sub(_REF, of_step, re.sub(r"\$\{([A-Za-z0-9_-]+)\}", of_args, text))
 
 
-def value_of(given: Value, args: Args, results: Results, budget: v.TextBudget) -> Value:
+def value_of(given: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
     """What `stdin` or `for_each` stands for: the value of a reference, a text, or itself."""
     found = re.fullmatch(_REF, given.strip()) if isinstance(given, str) else None
     if found:
         value = _refer(found[1], found[2], results)
         return None if value is v.MISSING else value
-    return fill(given, args, results, budget)
+    return fill(given, args, results, ledger)
 
 
 def _refer(step: str, path: str, results: Results) -> Value:

@@ -7,11 +7,11 @@ import os
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from clawkit.agent.nested_calls import NestedCalls
 from clawkit.bundled.lobster.state import Store
-from clawkit.bundled.lobster.values import PipelineError, TextBudget, Value
+from clawkit.bundled.lobster.values import Ledger, PipelineError, Value
 from clawkit.config.paths import commands_dir
 from clawkit.core.context import Context, InForce
 from clawkit.core.paths import is_below
@@ -28,14 +28,6 @@ MAX_COMMAND_S = 119.0
 MAX_YIELD_MS = 120_000
 
 
-class Ledger(Struct):
-    """What a run has used so far."""
-
-    cost: float = 0.0  # dollars
-    text: TextBudget = field(default_factory=TextBudget)
-    warnings: dict[str, str] = {}
-
-
 class PipelineHost(Struct, frozen=True):
     ctx: Context
     store: Store
@@ -46,6 +38,7 @@ class PipelineHost(Struct, frozen=True):
     cwd: str = ""  # below the workspace
     env: Mapping[str, str] = MappingProxyType({})
     workflows: tuple[str, ...] = ()  # files of those that are running, outermost first
+    files: Mapping[str, str] | None = None  # the only ones that may run, and their digests
 
     @property
     def folder(self) -> str:
@@ -73,7 +66,7 @@ class PipelineHost(Struct, frozen=True):
         if code:
             raise PipelineError(f"exec failed ({code}): {output or command}")
         output = output if not result.details.get("truncated") else self._spilled(result.details)
-        self.ledger.text.spend(len(output))
+        self.ledger.spend(len(output))
         return output
 
     def _spilled(self, details: Mapping[str, Value]) -> str:

@@ -128,15 +128,13 @@ def _map(stage: Stage, items: Items, host: PipelineHost) -> Items:
     pairs = (word.partition("=") for word in stage.words)
     added = {name.strip(): value for name, equals, value in pairs if name.strip() and equals}
 
-    budget = host.ledger.text
-
     def change(item: Value) -> Value:
         if unwrap:
             return item.get(unwrap) if isinstance(item, dict) else None
         made = {wrap: item} if wrap else item
         if added:
             made = made if isinstance(made, dict) else {"value": made}
-            texts = ((name, v.fill_template(added[name], item, budget)) for name in added)
+            texts = ((name, v.fill_template(added[name], item, host.ledger)) for name in added)
             made = made | dict(texts)
         return made
 
@@ -147,7 +145,7 @@ def _template(stage: Stage, items: Items, host: PipelineHost) -> Items:
     text = stage.option("text") or " ".join(stage.words)
     if not text:
         raise PipelineError("template requires --text (or positional text)")
-    return [v.fill_template(text, item, host.ledger.text) for item in items]
+    return [v.fill_template(text, item, host.ledger) for item in items]
 
 
 def _sort(stage: Stage, items: Items, _host: PipelineHost) -> Items:
@@ -159,23 +157,24 @@ def _sort(stage: Stage, items: Items, _host: PipelineHost) -> Items:
     return sorted(items, key=rank, reverse="desc" in stage.options)
 
 
-def _dedupe(stage: Stage, items: Items, _host: PipelineHost) -> Items:
-    first: dict[str, Value] = {}
+def _groups(items: Items, key: str) -> list[Items]:
+    found: dict[str, Items] = {}
     for item in items:
-        first.setdefault(v.identity(v.get_path(item, stage.option("key"))), item)
-    return list(first.values())
+        found.setdefault(v.identity(v.get_path(item, key)), []).append(item)
+    return list(found.values())
+
+
+def _dedupe(stage: Stage, items: Items, _host: PipelineHost) -> Items:
+    return [members[0] for members in _groups(items, stage.option("key"))]
 
 
 def _group(stage: Stage, items: Items, _host: PipelineHost) -> Items:
-    groups: dict[str, tuple[Value, Items]] = {}
     if not (key := stage.option("key")):
         raise PipelineError("groupBy requires --key")
-    for item in items:
-        value = v.get_path(item, key)
-        groups.setdefault(v.identity(value), (value, []))[1].append(item)
+    found = [(v.get_path(each[0], key), each) for each in _groups(items, key)]
     return [
         ({} if value is MISSING else {"key": value}) | {"items": members, "count": len(members)}
-        for value, members in groups.values()
+        for value, members in found
     ]
 
 
@@ -188,7 +187,7 @@ def _table(_stage: Stage, items: Items, host: PipelineHost) -> Items:
     rows = [names, *([v.to_text(field(item, name)) for name in names] for item in items)]
     rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
-    host.ledger.text.spend(sum(widths) * len(rows))
+    host.ledger.spend(sum(widths) * len(rows))
     rows.insert(1, ["-" * width for width in widths])
     return ["".join(f"{'  '.join(map(str.ljust, row, widths))}\n" for row in rows)]
 

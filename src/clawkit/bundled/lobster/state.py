@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
+import secrets
 import time
-import uuid
 from typing import Any
 
 import msgspec
@@ -31,7 +30,7 @@ CREATE TABLE value (
     whose TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (whose, key)
 ) STRICT, WITHOUT ROWID;
 """
-_KEY = r"(?:pipeline|workflow)_resume_[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+NOT_FOUND = "Pipeline resume state not found"
 
 
 class Progress(Struct, frozen=True):
@@ -39,10 +38,11 @@ class Progress(Struct, frozen=True):
 
     file: str
     args: dict[str, Value]
-    digest: str = ""  # of the file: what was approved must be what runs
+    digest: str = ""  # of the file
     index: int = 0  # of the step to continue with
     step: str = ""  # the gate
     results: dict[str, dict[str, Value]] = {}
+    cost: float = 0.0  # dollars, so far
 
 
 class Halted(Struct, frozen=True):
@@ -53,6 +53,8 @@ class Halted(Struct, frozen=True):
     stages: tuple[Stage, ...] = ()  # those that remain
     progress: Progress | None = None
     rules: Approval = Approval()
+    files: dict[str, str] | None = None
+    """Digests of the workflow files that may run: what was approved must be what runs."""
     approval: str = ""  # the id of the question to a person
 
 
@@ -67,8 +69,7 @@ class Store:
 
     def add(self, halted: Halted) -> str:
         """Keep something that halted; returns the token that resumes it."""
-        kind, body = "workflow" if halted.progress else "pipeline", msgspec.json.encode(halted)
-        key = f"{kind}_resume_{uuid.uuid4()}"
+        token, body = secrets.token_hex(16), msgspec.json.encode(halted)
         if len(body) > MAX_BYTES:
             raise PipelineError(f"{len(body):,} bytes of items are too many to wait with")
         with self._database.writing() as db:
@@ -76,33 +77,31 @@ class Store:
             count = "SELECT count(*) FROM halted WHERE session = ?"
             if db.execute(count, (self._session,)).get >= MAX_HALTED:
                 raise PipelineError(f"{MAX_HALTED} pipelines are waiting; resume or cancel some")
-            row = (key, self._session, halted.approval, time.time() + KEEP_S, body)
+            row = (token, self._session, halted.approval, time.time() + KEEP_S, body)
             db.execute("INSERT INTO halted VALUES (?, ?, ?, ?, ?)", row)
-        return base64.urlsafe_b64encode(to_json(_token(key)).encode()).decode().rstrip("=")
+        return token
 
     def find(self, token: str, approval: str) -> tuple[str, Halted]:
-        """What a token or the id of an approval stands for, and its key. Raises `PipelineError` if
-        there is no such thing, any more."""
-        key, where = approval, "approval LIKE ? || '%'"
-        if token:
-            key, where = _read_token(token), "key = ?"
-        elif not re.fullmatch(r"[0-9a-f]{8,32}", approval):
+        """What a token or the id of an approval stands for, and its token. Raises `PipelineError`
+        if there is no such thing, any more."""
+        if not token and not re.fullmatch(r"[0-9a-f]{8,32}", approval):
             raise PipelineSyntaxError("resume requires token or approvalId")
+        where = "key = ?" if token else "approval LIKE ? || '%'"
         query = f"SELECT key, body FROM halted WHERE session = ? AND expires_s > ? AND {where}"  # noqa: S608
         with self._database.using() as db:
-            rows: list[Any] = list(db.execute(query, (self._session, time.time(), key)))
+            rows: list[Any] = list(
+                db.execute(query, (self._session, time.time(), token or approval))
+            )
         if len(rows) == 1:
             return rows[0][0], msgspec.json.decode(rows[0][1], type=Halted)
-        if not token:
-            raise PipelineSyntaxError(f'Approval ID "{approval}" not found or expired')
-        raise not_found(key)
+        raise PipelineError(NOT_FOUND)
 
-    def take(self, key: str) -> None:
+    def take(self, token: str) -> None:
         """Use up what halted. Raises `PipelineError` for all but the first who does."""
         with self._database.writing() as db:
-            db.execute("DELETE FROM halted WHERE key = ?", (key,))
+            db.execute("DELETE FROM halted WHERE key = ?", (token,))
             if not db.changes():
-                raise not_found(key)
+                raise PipelineError(NOT_FOUND)
 
     def load(self, key: str) -> Value:
         query = "SELECT body FROM value WHERE whose = ? AND key = ?"
@@ -119,22 +118,3 @@ class Store:
 
     def close(self) -> None:
         self._database.close()
-
-
-def not_found(key: str) -> PipelineError:
-    return PipelineError(f"{key.partition('_')[0].capitalize()} resume state not found")
-
-
-def _token(key: str) -> dict[str, Value]:
-    kind = "workflow-file" if key.startswith("workflow") else "pipeline-resume"
-    return {"protocolVersion": 1, "v": 1, "kind": kind, "stateKey": key}
-
-
-def _read_token(token: str) -> str:
-    try:
-        data = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        if re.fullmatch(_KEY, key := data["stateKey"]) and data == _token(key):
-            return str(key)
-    except (ValueError, TypeError, LookupError, RecursionError):
-        pass
-    raise PipelineSyntaxError("Invalid token")

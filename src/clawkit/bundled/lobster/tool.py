@@ -10,12 +10,11 @@ from msgspec.structs import replace
 
 from clawkit.approvals.protocols import RESUMABLE, Approvals
 from clawkit.bundled.lobster import pipeline
-from clawkit.bundled.lobster.host import NAME, Ledger, PipelineHost
+from clawkit.bundled.lobster import values as v
+from clawkit.bundled.lobster.host import NAME, PipelineHost
 from clawkit.bundled.lobster.stages import COMMANDS, run_stages
 from clawkit.bundled.lobster.state import KEEP_S, Halted, Progress, Store
-from clawkit.bundled.lobster.values import PipelineError, PipelineSyntaxError, Value, parse_json
-from clawkit.bundled.lobster.values import to_json as dump
-from clawkit.bundled.lobster.workflow import run_workflow
+from clawkit.bundled.lobster.workflow import digest_all, nested_in, run_workflow
 from clawkit.bundled.lobster.workflow_file import ENDINGS
 from clawkit.config.paths import home
 from clawkit.content import Text
@@ -61,13 +60,13 @@ async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
     store = Store(os.path.join(home(os.environ), "lobster.sqlite"), whose, session)
     until_s = asyncio.get_running_loop().time() + params.timeout_ms / 1000
     limits = params.max_stdout_bytes, until_s, approval_s
-    host = PipelineHost(ctx, store, *limits, Ledger(), params.cwd)
+    host = PipelineHost(ctx, store, *limits, v.Ledger(), params.cwd)
     try:
         envelope = await (_run if params.action == "run" else _resume)(params, host)
     except ToolAuthorizationError:
         raise
     except ToolError as error:
-        envelope = _failed(str(error), getattr(error, "kind", PipelineError.kind))
+        envelope = _failed(str(error), getattr(error, "kind", v.PipelineError.kind))
     except TimeoutError:
         envelope = _failed(f"timed out after {params.timeout_ms} ms")
     finally:
@@ -77,55 +76,57 @@ async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
     return _fitted(envelope, params.max_stdout_bytes)
 
 
-def _failed(said: str, kind: str = PipelineError.kind) -> dict[str, Value]:
+def _failed(said: str, kind: str = v.PipelineError.kind) -> dict[str, v.Value]:
     return {"protocolVersion": 1, "ok": False, "error": {"type": kind, "message": said}}
 
 
-def _fitted(envelope: dict[str, Value], max_bytes: int) -> Result:
-    text = dump(envelope)
+def _fitted(envelope: dict[str, v.Value], max_bytes: int) -> Result:
+    text = v.to_json(envelope)
     size, values = len(text.encode("utf-8", "replace")), text.count(",") + text.count("[")
     if size > max_bytes or values > MAX_DETAILS // 2:
         said = f"{size:,} bytes of output are over maxStdoutBytes ({max_bytes:,}), or too many"
         envelope = _failed(f"{said} items; end the pipeline with head or pick")
-        text = dump(envelope)
+        text = v.to_json(envelope)
     return Result((Text(text),), envelope)
 
 
-def _done(status: str, output: list[Value], **more: Value) -> dict[str, Value]:
+def _done(status: str, output: list[v.Value], **more: v.Value) -> dict[str, v.Value]:
     about = {"protocolVersion": 1, "ok": True, "status": status, "output": output}
     return about | {"requiresApproval": None, "requiresInput": None} | more
 
 
-async def _run(params: Params, host: PipelineHost) -> dict[str, Value]:
+async def _run(params: Params, host: PipelineHost) -> dict[str, v.Value]:
     text = params.pipeline.strip()
     if not text:
-        raise PipelineSyntaxError("run requires pipeline")
+        raise v.PipelineSyntaxError("run requires pipeline")
     if os.path.isabs(params.cwd):
-        raise PipelineSyntaxError("cwd must be relative to the workspace")
+        raise v.PipelineSyntaxError("cwd must be relative to the workspace")
     is_file = text.endswith(ENDINGS) and "|" not in text and text.split()[0] not in COMMANDS
     if params.args_json and not is_file:
-        raise PipelineSyntaxError("argsJson needs a workflow file as pipeline")
-    args = parse_json(params.args_json or "{}", "argsJson")
+        raise v.PipelineSyntaxError("argsJson needs a workflow file as pipeline")
+    args = v.parse_json(params.args_json or "{}", "argsJson")
     if not isinstance(args, dict):
-        raise PipelineSyntaxError("argsJson must be a JSON object")
+        raise v.PipelineSyntaxError("argsJson must be a JSON object")
     progress = Progress(text, args) if is_file else None
     stages = () if is_file else tuple(pipeline.parse(text))
     return await _continue(Halted({}, params.cwd, stages, progress), host, [])
 
 
-async def _continue(halted: Halted, host: PipelineHost, items: list[Value]) -> dict[str, Value]:
+async def _continue(halted: Halted, host: PipelineHost, items: list[v.Value]) -> dict[str, v.Value]:
     """Run what remains, to its end or the next gate."""
     async with asyncio.timeout_at(host.until_s):
         if halted.progress:
             ended = await run_workflow(halted.progress, host)
         else:
             ended = await run_stages(halted.stages, items, host)
+            if isinstance(ended, Halted):
+                ended = replace(ended, files=await digest_all(nested_in(ended.stages, host), {}))
     if isinstance(ended, list):
         return _done("ok", ended)
     return _halt(replace(ended, cwd=halted.cwd), host)
 
 
-def _halt(halted: Halted, host: PipelineHost) -> dict[str, Value]:
+def _halt(halted: Halted, host: PipelineHost) -> dict[str, v.Value]:
     request = halted.request
     if request["type"] == "input_request":
         request = request | {"resumeToken": host.store.add(halted)}
@@ -140,7 +141,7 @@ def _halt(halted: Halted, host: PipelineHost) -> dict[str, Value]:
 
 def _question(halted: Halted, ctx: Context) -> Question:
     redact, request = ctx.use(Redactor).strict, halted.request
-    shown = str(request.get("preview") or dump(request["items"], indent=2))
+    shown = str(request.get("preview") or v.to_json(request["items"], indent=2))
     then = " | ".join(stage.text for stage in halted.stages)
     if halted.progress:
         then = f"{halted.progress.file}, after the step {halted.progress.step}"
@@ -159,23 +160,23 @@ def _question(halted: Halted, ctx: Context) -> Question:
     )
 
 
-async def _resume(params: Params, host: PipelineHost) -> dict[str, Value]:
-    key, halted = host.store.find(params.token, params.approval_id)
-    host = replace(host, cwd=halted.cwd)
+async def _resume(params: Params, host: PipelineHost) -> dict[str, v.Value]:
+    token, halted = host.store.find(params.token, params.approval_id)
+    host = replace(host, cwd=halted.cwd, files=halted.files)
     is_input, has_response = not halted.approval, params.response is not msgspec.UNSET
     if params.cancel or (params.approve is False and not is_input):
         answer = Answer("deny")
         host.ctx.use(Approvals).withdraw(halted.approval)
     elif has_response != is_input or (params.approve is None) != is_input:
         how = "response" if is_input else "approve, true or false"
-        raise PipelineSyntaxError(f"this gate is answered with {how}; or with cancel")
+        raise v.PipelineSyntaxError(f"this gate is answered with {how}; or with cancel")
     elif is_input:
         _check_response(params.response, halted)
         answer = Answer("allow")
     else:
         answer = await _ask(halted, host)
     # At most once: what fails from here on has to be run again.
-    host.store.take(key)
+    host.store.take(token)
     if answer.silent:
         return _halt(halted, host)
     if answer.verdict != "allow":
@@ -200,19 +201,19 @@ async def _ask(halted: Halted, host: PipelineHost) -> Answer:
     rules, by = halted.rules, answer.by
     if answer.verdict == "allow" and rules.required_approver not in ("", by):
         wanted = f"{rules.required_approver!r}, not by {by!r}"
-        raise PipelineSyntaxError(f"the approval must be given by {wanted}")
+        raise v.PipelineSyntaxError(f"the approval must be given by {wanted}")
     others = ("", rules.initiated_by)
     if answer.verdict == "allow" and rules.require_different_approver and by in others:
-        raise PipelineSyntaxError(f"the approval must be given by another person than {by!r}")
+        raise v.PipelineSyntaxError(f"the approval must be given by another person than {by!r}")
     return answer
 
 
-def _check_response(response: Value, halted: Halted) -> None:
+def _check_response(response: v.Value, halted: Halted) -> None:
     schema = halted.request["responseSchema"]
     errors = list(validator_for(schema, "responseSchema").iter_errors(response))
     if errors:
         said = [f"/{'/'.join(map(str, e.instance_path))}: {e.message}" for e in errors[:10]]
-        raise PipelineSyntaxError(f"response failed schema validation at {'; '.join(said)}")
+        raise v.PipelineSyntaxError(f"response failed schema validation at {'; '.join(said)}")
 
 
 def make_tool(approval_s: float) -> Tool:

@@ -9,6 +9,7 @@ from operator import eq, ge, gt, le, lt, ne
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import Decoder
 
 from clawkit.errors import ToolError
 
@@ -28,10 +29,12 @@ class PipelineSyntaxError(PipelineError):
     kind = "parse_error"
 
 
-class TextBudget(Struct):
-    """The characters that a run may still produce."""
+class Ledger(Struct):
+    """What a run has used so far, and the characters that it may still produce."""
 
     left: int = MAX_TEXT
+    cost: float = 0.0  # dollars
+    warnings: dict[str, str] = {}
 
     def spend(self, count: int) -> None:
         """Raises `PipelineError` if it is too much; call it before the text is made."""
@@ -60,10 +63,13 @@ def _read_number(text: str) -> float | int:
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
+_JSON = Decoder(float_hook=_read_number)
+
+
 def parse_json(text: str, what: str = "it") -> Value:
-    """Raises ValueError, also for nesting and numbers that other programs could not read."""
+    """Raises `PipelineError`, also for what could not be written as JSON again."""
     try:
-        return json.loads(text, parse_float=_read_number, parse_constant=int)
+        return _JSON.decode(text)
     except (ValueError, RecursionError):
         raise PipelineError(f"{what} must be valid JSON") from None
 
@@ -71,9 +77,11 @@ def parse_json(text: str, what: str = "it") -> Value:
 def to_json(value: Value, indent: int | None = None) -> str:
     separators = (",", ":") if indent is None else None
     try:
-        return json.dumps(value, ensure_ascii=False, separators=separators, indent=indent)
-    except RecursionError:
-        raise PipelineError("a value is nested too deeply") from None
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=separators, indent=indent
+        )
+    except (RecursionError, ValueError):
+        raise PipelineError("a value is nested too deeply, or infinite") from None
 
 
 def identity(value: Value) -> str:
@@ -125,12 +133,12 @@ def read_word(text: str) -> Value:
     return _read_number(text) if _NUMBER.fullmatch(text) else fixed.get(text, text)
 
 
-def fill_template(template: str, item: Value, budget: TextBudget) -> str:
+def fill_template(template: str, item: Value, ledger: Ledger) -> str:
     """The text with each `{{path}}` replaced by what it leads to in the item."""
 
     def find(found: re.Match[str]) -> str:
         path = found[1].strip()
-        return budget.text_of(item if path in (".", "this") else get_path(item, path))
+        return ledger.text_of(item if path in (".", "this") else get_path(item, path))
 
-    budget.spend(len(template))
+    ledger.spend(len(template))
     return re.sub(r"\{\{([^{}|]+)\}\}", find, template)

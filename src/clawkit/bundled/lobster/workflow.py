@@ -6,6 +6,9 @@ import asyncio
 import hashlib
 import os
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
@@ -35,40 +38,77 @@ class HaltedError(ToolError):
 async def run_workflow(progress: Progress, host: PipelineHost) -> Items | Halted:
     """Run a workflow from its start or a gate to its end or the next gate. Raises
     `PipelineError`."""
+    run = await _open(progress, host)
+    host.ledger.cost += progress.cost
+    return await run.go_on()
+
+
+async def _open(progress: Progress, host: PipelineHost) -> _WorkflowRun:
     path = progress.file
     place, text = await host.read(path)
     if place in host.workflows or len(host.workflows) >= MAX_NESTED:
         why = "is already being executed: a cycle" if place in host.workflows else "is nested"
         raise HaltedError(f"the workflow {path} {why}, at most {MAX_NESTED} levels deep")
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-    if progress.digest not in ("", digest):
-        raise PipelineError(f"{path} has changed since it halted; run it again")
-    workflow = load(text, path)
+    if host.files is not None and host.files.get(place) != digest:
+        raise HaltedError(f"{path} has changed since it halted, or was not named then")
+    workflow = await asyncio.to_thread(load, text, path)
     args = {name: each["default"] for name, each in workflow.args.items() if each}
     progress = replace(progress, file=place, digest=digest, args=args | progress.args)
     host = replace(host, workflows=(*host.workflows, place))
-    return await _WorkflowRun(workflow, host, progress, progress.args, progress.results).go_on()
+    return _WorkflowRun(workflow, host, progress)
 
 
-async def run_nested(path: str, args: Args, host: PipelineHost) -> Items:
-    ended = await run_workflow(Progress(path, args), host)
-    if isinstance(ended, Halted):
-        raise HaltedError(f"{path} halted: only the outermost workflow can have gates")
-    return ended
+class Nested(NamedTuple):
+    """A workflow that a stage or a step runs."""
+
+    path: str
+    args: Args
+    host: PipelineHost
+
+    async def run(self) -> Items:
+        ended = await run_workflow(Progress(self.path, self.args), self.host)
+        if isinstance(ended, Halted):
+            raise HaltedError(f"{self.path} halted: only the outermost workflow can have gates")
+        return ended
+
+
+def nested_in(stages: Iterable[Stage], host: PipelineHost) -> Iterator[Nested]:
+    """The workflows that these stages run, as far as is known yet."""
+    for stage in stages:
+        if stage.name == "workflows.run":
+            with suppress(PipelineError):
+                yield _named(stage, host)
+
+
+async def digest_all(nested: Iterable[Nested], found: dict[str, str]) -> dict[str, str]:
+    """Add the digests of workflow files, and of those that they run. What cannot be read has
+    none."""
+    for path, args, host in nested:
+        with suppress(ToolError):
+            full = os.path.join(host.folder, path)
+            if full not in found:
+                found[full] = ""
+                run = await _open(Progress(path, args), replace(host, files=None))
+                found[full] = found[run.progress.file] = run.progress.digest
+                await digest_all(run.nested(), found)
+    return found
 
 
 class _WorkflowRun(Struct):
     workflow: Workflow
     host: PipelineHost
     progress: Progress
-    args: Args
-    results: Results
+
+    @property
+    def results(self) -> Results:
+        return self.progress.results
 
     def _fill(self, text: Value, results: Results) -> Value:
-        return fill(text, self.args, results, self.host.ledger.text)
+        return fill(text, self.progress.args, results, self.host.ledger)
 
     def _value(self, given: Value, results: Results) -> Value:
-        return value_of(given, self.args, results, self.host.ledger.text)
+        return value_of(given, self.progress.args, results, self.host.ledger)
 
     async def go_on(self) -> Items | Halted:
         start = self.progress.index
@@ -87,7 +127,8 @@ class _WorkflowRun(Struct):
                 continue
             self._check_cost()
             if step.input or step.approval:
-                return self._halt(step, index)
+                self.progress = replace(self.progress, index=index + 1, step=step.id)
+                return await self._halt(step)
         return _output(self._last())
 
     def _last(self) -> Result:
@@ -125,15 +166,28 @@ class _WorkflowRun(Struct):
         if step.for_each:
             return await self._loop(step)
         if step.workflow:
-            file = self._fill(step.workflow, self.results)
-            path = os.path.join(os.path.dirname(self.progress.file), file)
-            given = step.workflow_args.items()
-            args = {name: self._fill(value, self.results) for name, value in given}
-            return _told(await run_nested(path, args, self._place(step, self.results)))
+            return _told(await self._nested(step).run())
         return await self._simple(step, self.results)
 
+    def _nested(self, step: Step) -> Nested:
+        file = self._fill(step.workflow, self.results)
+        path = os.path.join(os.path.dirname(self.progress.file), file)
+        given = step.workflow_args.items()
+        args = {name: self._fill(value, self.results) for name, value in given}
+        return Nested(path, args, self._place(step, self.results))
+
+    def nested(self) -> Iterator[Nested]:
+        """The workflows that the remaining steps run, as far as is known yet."""
+        for outer in self.workflow.steps[self.progress.index :]:
+            if outer.workflow:
+                yield self._nested(outer)
+            for step in (outer, *outer.inner):
+                with suppress(PipelineError):  # as one without a pipeline raises, too
+                    host = self._place(step, self.results)
+                    yield from nested_in(self._stages(step, self.results), host)
+
     def _place(self, step: Step, results: Results) -> PipelineHost:
-        args, host = self.args, self.host
+        args, host = self.progress.args, self.host
         env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
         for name, value in args.items():
             key = re.sub(r"[^A-Z0-9]+", "_", name.upper()).strip("_")
@@ -152,10 +206,7 @@ class _WorkflowRun(Struct):
         items = _as_items(given)
         if not step.pipeline:
             return _read(given) if isinstance(given, str) else _told(items)
-        try:
-            stages = pipeline.parse(self._fill(step.pipeline, results))
-        except PipelineSyntaxError as error:
-            raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
+        stages = self._stages(step, results)
         outcome = await run_stages(stages, items, host)
         if isinstance(outcome, Halted):
             gate = stages[-1 - len(outcome.stages)]
@@ -163,6 +214,12 @@ class _WorkflowRun(Struct):
             how = "use a separate approval or input step in the workflow file"
             raise HaltedError(f"Workflow step {step.id} halted {where}; {how}")
         return _told(outcome)
+
+    def _stages(self, step: Step, results: Results) -> list[Stage]:
+        try:
+            return pipeline.parse(self._fill(step.pipeline, results))
+        except PipelineSyntaxError as error:
+            raise PipelineError(f"Workflow step {step.id} pipeline parse failed: {error}") from None
 
     async def _branch(self, step: Step, parallel: Parallel) -> Result:
         branches = {each.id: self._simple(each, self.results) for each in step.inner}
@@ -209,7 +266,7 @@ class _WorkflowRun(Struct):
             rounds.append(loop)
         return _told([rounds])
 
-    def _halt(self, step: Step, index: int) -> Halted:
+    async def _halt(self, step: Step) -> Halted:
         result, rules = self.results[step.id], step.approval
         if not isinstance(rules, Approval):
             is_prompt = isinstance(rules, str) and rules != "required"
@@ -217,8 +274,9 @@ class _WorkflowRun(Struct):
         request = {"type": "approval_request", **_shown(rules, result, step.id)}
         if step.input:
             request = {"type": "input_request", **to_builtins(step.input), **result}
-        progress = replace(self.progress, index=index + 1, step=step.id)
-        return Halted(request, progress=progress, rules=rules)
+        progress = replace(self.progress, cost=self.host.ledger.cost)
+        files = await digest_all(self.nested(), {progress.file: progress.digest})
+        return Halted(request, progress=progress, rules=rules, files=files)
 
 
 def _shown(rules: Approval, result: Result, id_: str) -> dict[str, Value]:
@@ -271,10 +329,14 @@ async def _list_workflows(_stage: Stage, _items: Items, host: PipelineHost) -> I
     return [{"name": name.removesuffix(".lobster"), "file": name} for name in names]
 
 
-async def _run_named(stage: Stage, _items: Items, host: PipelineHost) -> Items:
+def _named(stage: Stage, host: PipelineHost) -> Nested:
     if not re.fullmatch(r"[\w.-]+", name := stage.word("name")):
         raise PipelineError(f"Unknown workflow: {name[:80] or 'workflows.run requires --name'}")
-    return await run_nested(f"{name}.lobster", stage.object_option("args-json"), host)
+    return Nested(f"{name}.lobster", stage.object_option("args-json"), host)
+
+
+async def _run_named(stage: Stage, _items: Items, host: PipelineHost) -> Items:
+    return await _named(stage, host).run()
 
 
 COMMANDS["workflows.list"] = StageKind(_list_workflows, "", "List the workflows of the directory")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import re
@@ -116,9 +117,9 @@ class Workflow(Struct, frozen=True, forbid_unknown_fields=True):
 def load(text: str, path: str) -> Workflow:
     """Parse and check a workflow. Raises `PipelineError`."""
     try:
-        data = msgspec.json.decode(text) if path.endswith(".json") else _parse_yaml(text)
-        found = msgspec.convert(data, Workflow)
-    except (ValueError, RecursionError) as error:
+        data = text if path.endswith(".json") else _yaml_to_json(text)
+        found = msgspec.json.decode(data, type=Workflow)
+    except (TypeError, ValueError, RecursionError) as error:
         raise PipelineError(f"{os.path.basename(path)}: {error}") from None
     seen: set[str] = set()
     pairs = ((outer, step) for outer in found.steps for step in (outer, *outer.inner))
@@ -149,8 +150,9 @@ def _find_problem(step: Step, *, is_inner: bool) -> str:
     return next((why for is_wrong, why in checks if is_wrong), "")
 
 
-def _parse_yaml(text: str) -> Any:
-    """Raises ValueError for what is not JSON: aliases, tags, dates stay text."""
+def _yaml_to_json(text: str) -> str:
+    """Raises ValueError or TypeError for what JSON does not have: aliases, sets, bytes. Dates are
+    texts, unless they are tagged."""
     try:
         import yaml
     except ModuleNotFoundError:
@@ -165,7 +167,7 @@ def _parse_yaml(text: str) -> Any:
             return super().compose_node(parent, index)
 
     try:
-        return yaml.load(text, Loader=Loader)  # noqa: S506  # a safe loader
+        return json.dumps(yaml.load(text, Loader=Loader), allow_nan=False)  # noqa: S506  # safe
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)  # without the text there
         where = f"line {mark.line + 1}: " if mark else ""

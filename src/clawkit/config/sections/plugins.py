@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from clawkit.config.section import Conflict, Name, Override, Positive, SecretInput, Section
 from clawkit.config.sections.sandbox import Access, Network
-from clawkit.config.sections.shared import Headers, Switch
+from clawkit.config.sections.shared import Headers, Switch, relative_paths
 
 
 class PluginHooks(Section, forbid_unknown_fields=False):
@@ -44,14 +44,7 @@ class PluginLoad(Section):
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
-        yield from _relative_paths(raw, "paths")
-
-
-def _relative_paths(raw: dict[str, Any], key: str) -> Iterator[Conflict]:
-    for number, path in enumerate(raw.get(key) or ()):
-        if not path.startswith(("/", "~/")) and path != "~":
-            hint = "Write the whole path: what is in the current directory is not trusted"
-            yield (key, number), f"{path!r} is not an absolute path", hint
+        return relative_paths(raw, "paths")
 
 
 class Plugins(Section):

@@ -1,13 +1,22 @@
 """Types that several sections use, and settings of HTTP requests."""
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from clawkit.config.section import Name, Positive, SecretInput, Section
+from clawkit.config.section import Conflict, Name, Positive, SecretInput, Section
 
 Headers = dict[str, SecretInput]
 People = list[str | int]
 """Senders or peers in the notation of their channel: names, addresses, numeric ids."""
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+def relative_paths(raw: dict[str, Any], key: str) -> Iterator[Conflict]:
+    """The conflicts of a list of paths."""
+    for number, path in enumerate(raw.get(key) or ()):
+        if not path.startswith(("/", "~/")):
+            hint = "Write the whole path: what is in the current directory is not trusted"
+            yield (key, number), f"{path!r} is not an absolute path", hint
 
 
 class Switch(Section):

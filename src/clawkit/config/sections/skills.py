@@ -1,8 +1,10 @@
 """Skills: `skills`, and the limits that an agent may override."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from clawkit.config.section import Count, Positive, SecretInput, Section
+from clawkit.config.section import Conflict, Count, Positive, SecretInput, Section
+from clawkit.config.sections.shared import relative_paths
 
 
 class SkillEntry(Section):
@@ -16,9 +18,14 @@ class SkillEntry(Section):
 
 
 class SkillLoad(Section):
-    extra_dirs: list[str] = []  #: Further directories with skills; they come last.
+    extra_dirs: list[str] = []
+    """Further directories with skills, absolute or from `~`; they come last."""
     watch: bool = True  #: Notice changed skills with the next turn, not only in a new session.
     watch_debounce_ms: Count | None = None  #: Milliseconds to wait after a change.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        return relative_paths(raw, "extraDirs")
 
 
 class SkillLimits(Section):
