@@ -173,8 +173,11 @@ def address_problem(url: str, allow_private: bool | None) -> str:
     # If private networks are allowed, the name may belong to one.
     is_fine = encrypted or allow_private or is_at_home(target.host)
     kinds = kinds_by_name(target) or ([] if is_fine else ["public"])
-    may = {"loopback": allow_private is not False, "private": allow_private is True}
-    return next((refusal(kind, encrypted=encrypted, **may) for kind in kinds), "")
+    loopback, private = allow_private is not False, allow_private is True
+    refused = (
+        refusal(kind, encrypted=encrypted, loopback=loopback, private=private) for kind in kinds
+    )
+    return next(refused, "")
 
 
 def check_sessions(loaded: Loaded, env: Mapping[str, str]) -> Findings:

@@ -81,7 +81,7 @@ class McpSandbox(Section):
             if problem := check_host(host):
                 yield ("allowHosts", number), problem, "Fix or remove it"
         for key in ("readPaths", "writePaths"):
-            yield from _relative_paths(raw, key)
+            yield from relative_paths(raw, key)
 
 
 class McpOauth(Section):
