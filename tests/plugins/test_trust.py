@@ -11,7 +11,7 @@ import pytest
 from tests.plugins.kit import DICE, add, home, open_kit, section, trust, write
 
 from clawkit.errors import PluginError
-from clawkit.plugins.discover import Found, Origin, discover, is_in_place, read_plugin, settle
+from clawkit.plugins.discover import FoundPlugin, Origin, discover, is_in_place, read_plugin, settle
 from clawkit.plugins.load import _import_installed, load_plugins
 from clawkit.plugins.snapshot import MAX_FILES, SnapshotModules, take_snapshot
 from clawkit.plugins.trust import (
@@ -85,7 +85,7 @@ def test_a_plugin_must_not_have_the_name_of_a_tool() -> None:
 
 def test_the_first_of_two_plugins_with_one_id_wins_and_the_other_is_reported() -> None:
     order: tuple[Origin, ...] = ("installed", "home", "path", "bundled")
-    found = settle([Found("dice", origin, f"/{origin}") for origin in order])
+    found = settle([FoundPlugin("dice", origin, f"/{origin}") for origin in order])
     assert [each.origin for each in found] == ["bundled", "path", "home", "installed"]
     assert not found[0].problem
     assert all("wins: /bundled" in each.problem for each in found[1:])

@@ -16,7 +16,6 @@ AGAIN = (
 )
 MAX_VALUE = 256 * 1024
 MAX_DEPTH = 32
-_FENCE = "```"
 
 
 def schema_of(output_type: Any) -> str:
@@ -31,10 +30,10 @@ def schema_of(output_type: Any) -> str:
 def unfenced(text: str) -> str:
     """What is between the fences of Markdown, if the text ends with such a block and no JSON
     precedes it; else all of the text."""
-    before, _, block = text.strip().partition(_FENCE)
-    if not block.endswith(_FENCE) or not {"{", "["}.isdisjoint(before):
+    before, _, block = text.strip().partition("```")
+    if not block.endswith("```") or not {"{", "["}.isdisjoint(before):
         return text.strip()
-    body = block.removesuffix(_FENCE)
+    body = block.removesuffix("```")
     return (body[4:] if body[:4].lower() == "json" else body).strip()
 
 

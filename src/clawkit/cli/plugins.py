@@ -19,7 +19,7 @@ from clawkit.config.paths import abbreviate_home, home
 from clawkit.config.paths import config_file as locate
 from clawkit.config.sections.plugins import Plugins
 from clawkit.errors import ConfigError, Issue, PluginError
-from clawkit.plugins.discover import Found, discover, read_plugin
+from clawkit.plugins.discover import FoundPlugin, discover, read_plugin
 from clawkit.plugins.load import ActivePlugin, describe, load_plugins
 from clawkit.plugins.settings import schema_of
 from clawkit.plugins.survey import PluginState, find_issues, survey
@@ -92,7 +92,7 @@ def info(plugin_id: str, as_json: bool, config_file: str | None) -> None:
         cli.print_text(f"setting   plugins.entries.{plugin_id}.config.{name}: {said}{default}")
 
 
-def _find(id_: str, everything: list[Found]) -> Found:
+def _find(id_: str, everything: list[FoundPlugin]) -> FoundPlugin:
     for each in everything:
         if each.id == id_:
             return each
@@ -100,7 +100,7 @@ def _find(id_: str, everything: list[Found]) -> Found:
     raise PluginError(f"there is no plugin {one_line(id_, 60)!r}{close}")
 
 
-def _describe(found: Found) -> Iterator[str]:
+def _describe(found: FoundPlugin) -> Iterator[str]:
     manifest, location = found.manifest, f"location  {abbreviate_home(found.location)}"
     if manifest is None:
         yield from (f"{found.id} cannot be used: {found.problem}", location)

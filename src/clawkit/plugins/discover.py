@@ -24,7 +24,7 @@ Origin = Literal["bundled", "path", "home", "installed"]
 """Where a plugin comes from. Of several with one id, the first in this order wins."""
 
 
-class Found(Struct, frozen=True):
+class FoundPlugin(Struct, frozen=True):
     id: str  # the name of its file if it has no readable manifest
     origin: Origin
     location: str
@@ -41,7 +41,7 @@ class Found(Struct, frozen=True):
         return Record(self.location, self.sha256, self.module, self.main, guards)
 
 
-def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[Found]:
+def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[FoundPlugin]:
     """All plugins, in the order of their precedence. `bundled` are modules by id."""
     found = [_read_bundled(id_, module) for id_, module in bundled.items()]
     places: list[tuple[str, Origin]] = [(path, "path") for path in load_paths(settings)]
@@ -52,10 +52,10 @@ def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[F
     return settle(found + list(_installed()))
 
 
-def settle(found: Sequence[Found]) -> list[Found]:
+def settle(found: Sequence[FoundPlugin]) -> list[FoundPlugin]:
     """In the order of precedence; a plugin that may not have its id gets a problem."""
     ranked = sorted(found, key=lambda each: get_args(Origin).index(each.origin))
-    first: dict[str, Found] = {}
+    first: dict[str, FoundPlugin] = {}
     settled = []
     for each in ranked:
         holder = first.setdefault(each.id, each)
@@ -94,10 +94,10 @@ def _plugins_at(place: str) -> Iterator[str]:
             yield path
 
 
-def read_plugin(location: str, origin: Origin, module: str = "", main: str = "") -> Found:
+def read_plugin(location: str, origin: Origin, module: str = "", main: str = "") -> FoundPlugin:
     """A plugin with its manifest and hash, or with what is wrong with it."""
     name = os.path.basename(location).removesuffix(".py")
-    made = Found(one_line(name, 64), origin, location, module=module, main=main)
+    made = FoundPlugin(one_line(name, 64), origin, location, module=module, main=main)
     try:
         snapshot = take_snapshot(location, main)
         manifest = read_manifest(snapshot.source)
@@ -108,7 +108,7 @@ def read_plugin(location: str, origin: Origin, module: str = "", main: str = "")
     return replace(made, id=manifest.id, manifest=manifest, sha256=snapshot.sha256)
 
 
-def _read_bundled(id_: str, module: str) -> Found:
+def _read_bundled(id_: str, module: str) -> FoundPlugin:
     spec = importlib.util.find_spec(module)
     location = (spec and spec.origin) or ""
     found = read_plugin(location, "bundled", module)
@@ -121,7 +121,7 @@ def site_folders() -> list[str]:
     return [path for path in (*site.getsitepackages(), *own) if os.path.isdir(path)]
 
 
-def _installed() -> Iterator[Found]:
+def _installed() -> Iterator[FoundPlugin]:
     from importlib.metadata import distributions
 
     for distribution in distributions(path=site_folders()):
@@ -131,10 +131,12 @@ def _installed() -> Iterator[Found]:
                 yield _read_installed(root, entry.name, entry.value.partition(":")[0].strip())
 
 
-def _read_installed(root: str, name: str, module: str) -> Found:
+def _read_installed(root: str, name: str, module: str) -> FoundPlugin:
     top, _, below = module.partition(".")
     if not all(part.isidentifier() for part in module.split(".")):
-        return Found(one_line(name, 64), "installed", root, problem="its entry point is invalid")
+        return FoundPlugin(
+            one_line(name, 64), "installed", root, problem="its entry point is invalid"
+        )
     inner = below.replace(".", "/")
     folder = os.path.join(root, top)
     if not below and os.path.isfile(f"{folder}.py"):
@@ -144,4 +146,4 @@ def _read_installed(root: str, name: str, module: str) -> Found:
             return read_plugin(folder, "installed", module, main)
     why = "its module is not in its distribution; if it is installed in editable mode, add its "
     why += "directory to plugins.load.paths"
-    return Found(one_line(name, 64), "installed", folder, problem=why)
+    return FoundPlugin(one_line(name, 64), "installed", folder, problem=why)

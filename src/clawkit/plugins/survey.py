@@ -11,7 +11,7 @@ from clawkit.config.search_services import SEARCH_SETTINGS
 from clawkit.config.section import suggest
 from clawkit.config.sections.plugins import Plugins
 from clawkit.errors import Issue
-from clawkit.plugins.discover import Found, discover
+from clawkit.plugins.discover import FoundPlugin, discover
 from clawkit.plugins.load import PluginSet, load_plugins
 from clawkit.plugins.roles import NONE, ROLES
 from clawkit.plugins.trust import read_problems, why_off
@@ -20,7 +20,7 @@ State = Literal["on", "off", "left out"]
 
 
 class PluginState(Struct, frozen=True):
-    found: Found
+    found: FoundPlugin
     state: State
     reason: str = ""  # why it is off or left out
     problem: str = ""  # the last one while it ran
