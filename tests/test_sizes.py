@@ -29,9 +29,9 @@ BUDGETS = {
     # turn without click, which took a tenth of its start; what must not be sent again after a
     # machine slept; jobs: their options and runs, a process that runs them, and those of others;
     # heartbeats; plugins, skills and MCP servers: what there is, and trusting it; notes: looking at
-    # them, indexing and forgetting (260), and their check; a search service in the questions of onboard and
-    # configure, and in what doctor reports; commands of plugins in the help, and settings of skills
-    # that are not there.
+    # them, indexing and forgetting (260), and their check; a search service in the questions of
+    # onboard and configure, and in what doctor reports; commands of plugins in the help, and
+    # settings of skills that are not there.
     "cli": 10_165,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
