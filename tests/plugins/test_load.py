@@ -263,6 +263,34 @@ async def test_a_plugin_without_settings_takes_none(tmp_path: Path) -> None:
         assert "plugins.entries.dice.config: it has no settings" in kit.warnings[0]
 
 
+async def test_a_plugin_that_blocks_the_event_loop_is_named(tmp_path: Path) -> None:
+    add('''"""Blocks."""
+import time
+from clawkit.plugins import Plugin
+
+plugin = Plugin("blocker", tools=["block"])
+
+@plugin.tool
+async def block() -> str:
+    """Blocks the event loop."""
+    wait()
+    return "done"
+
+def wait() -> None:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and not seen():
+        time.sleep(0.05)
+
+def seen() -> bool:
+    import os, pathlib
+    path = pathlib.Path(os.environ["CLAWKIT_HOME"], "plugins-problems.json")
+    return path.exists() and "blocker" in path.read_text()
+''')
+    async with open_kit(tmp_path, "blocker") as kit:
+        assert (await kit.call("block")).as_text() == "done"
+    assert "blocks the event loop" in read_problems(str(home()))["blocker"]
+
+
 async def test_a_tool_that_exits_fails_alone(tmp_path: Path) -> None:
     for number, kind in enumerate(("def", "async def")):
         source = DICE.replace("    return f", "    raise SystemExit(3)\n    return f")

@@ -22,6 +22,7 @@ from clawkit.errors import ClawkitError
 from clawkit.plugins.api import ChatMessage, PluginContext
 from clawkit.plugins.load import ActivePlugin, PluginSet, describe
 from clawkit.plugins.roles import HookName
+from clawkit.plugins.watch import watching
 
 
 class PluginHook(Hook, frozen=True):
@@ -36,7 +37,8 @@ class PluginHook(Hook, frozen=True):
 
     async def call(self, *arguments: object) -> Any:
         try:
-            return await super().call(*arguments)
+            with watching(self.active):
+                return await super().call(*arguments)
         except TimeoutError:
             self.note(f"took longer than {self.timeout_s:g} s")
             raise

@@ -38,6 +38,7 @@ from clawkit.plugins.trust import (
     why_off,
     why_untrusted,
 )
+from clawkit.plugins.watch import contained
 from clawkit.text import one_line
 
 WARN_S = 1.0
@@ -219,7 +220,8 @@ def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
 
 def _register(active: ActivePlugin, tool: Tool) -> Registered:
     optional = tool.name in active.manifest.optional_tools
-    return Registered(tool, f"plugin:{active.id}", optional)
+    safe = tool if active.is_bundled else contained(tool, active)
+    return Registered(safe, f"plugin:{active.id}", optional)
 
 
 def _make_tools(make: Callable[[PluginContext], Any], context: PluginContext) -> list[Tool]:
