@@ -6,8 +6,7 @@ import asyncio
 import functools
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from clawkit.net.addresses import ParsedUrl, parse_proxy, parse_url
@@ -15,6 +14,8 @@ from clawkit.net.route import DIRECT, NetError, Resolve, Route, Timeouts, bad_na
 
 if TYPE_CHECKING:
     from clawkit.net.http1 import HttpConnection, Line
+
+    Message = tuple[str, str, list[Line], bytes]
 
 _CLOSE_S = 5
 """Maximum wait for the sockets of a closed client; normally they close immediately."""
@@ -41,8 +42,7 @@ class Client:
         self._busy: set[HttpConnection] = set()
         self._is_closed = False
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         method: str,
         url: str,
@@ -53,12 +53,12 @@ class Client:
         timeout_s: float = 600,
         connect_s: float = 15,
         idle_s: float | None = None,
-    ) -> AsyncIterator[Response]:
+    ) -> Exchange:
         """Send a request; read the body of the response inside the `async with`.
 
         `timeout_s` is for the whole request including the body, `idle_s` the maximum silence before
         the answer and between two pieces of its body. Leaving before the body is complete closes
-        the connection. Redirects are not followed. Entering and reading raise `NetError`.
+        the connection. Redirects are not followed. Both this and reading raise `NetError`.
         """
         until = asyncio.get_running_loop().time() + timeout_s
         limits = Timeouts(timeout_s, connect_s, idle_s, until)
@@ -72,13 +72,19 @@ class Client:
             path = f"http://{target.authority}{path}"
             if credentials := parse_proxy(route.proxy.url)[1]:
                 lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
+        message = method, path, lines, body
+        return Exchange(lambda: self._send(message, target, route, limits))
+
+    async def _send(
+        self, message: Message, target: ParsedUrl, route: Route, limits: Timeouts
+    ) -> Response:
         connection = self._reuse(target, route)
         is_reused = connection is not None
         while True:
             if connection is None:
                 connection = await self._open(target, route, limits)
             try:
-                connection.send(method, path, lines, body)
+                connection.send(*message)
                 self.on_sent()
                 status, found = await connection.head(limits)
                 break
@@ -89,13 +95,7 @@ class Client:
                 if not (is_reused and is_stale and isinstance(error, NetError)):
                     raise
                 connection, is_reused = None, False
-        response = Response(status, found, connection, limits, self._release)
-        try:
-            yield response
-        except BaseException:
-            response.leave(keep=False)
-            raise
-        response.leave(keep=True)
+        return Response(status, found, connection, limits, self._release)
 
     async def close(self) -> None:
         """Close all connections, including those in use."""
@@ -173,6 +173,20 @@ def _lines(
     if "accept-encoding" not in seen:
         lines.append((b"Accept-Encoding", b"identity"))
     return tuple(lines)
+
+
+class Exchange:
+    """A request and its response, for an `async with`. Not a generator, for speed."""
+
+    def __init__(self, send: Callable[[], Awaitable[Response]]) -> None:
+        self._send = send
+
+    async def __aenter__(self) -> Response:
+        self._response = await self._send()
+        return self._response
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._response.leave(keep=kind is None)
 
 
 class Response:

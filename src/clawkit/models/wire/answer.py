@@ -155,7 +155,8 @@ def priced(usage: Usage, cost: Cost) -> Usage:
     """The usage with its cost in dollars, unless the provider reported it."""
     if usage.cost:
         return usage
-    total = sum(getattr(usage, name) * getattr(cost, name) for name in cost.__struct_fields__)
+    total = usage.input * cost.input + usage.output * cost.output
+    total += usage.cache_read * cost.cache_read + usage.cache_write * cost.cache_write
     return msgspec.structs.replace(usage, cost=total / 1_000_000)
 
 

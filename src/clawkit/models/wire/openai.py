@@ -67,6 +67,8 @@ class OpenAiWire(wire.ApiWire):
         """How thinking is turned on."""
         takes_effort = self._format in ("openai", "openrouter") and self._service not in _NO_EFFORT
         self._takes_effort = given_or(compat.supports_reasoning_effort, takes_effort)
+        self._system: tuple[str, list[bytes]] = ("", [])
+        """The system prompt, and its items."""
 
     def write(self, request: Request) -> bytes:
         tools = self._declarations(request.tools)
@@ -74,7 +76,9 @@ class OpenAiWire(wire.ApiWire):
         bridge = self._endpoint.compat.requires_assistant_after_tool_result
         items = arrange(pieces, bridge=bool(bridge))
         if request.system.strip():
-            items[:0] = self._system_items(request.system)
+            if request.system != self._system[0]:
+                self._system = request.system, self._system_items(request.system)
+            items[:0] = self._system[1]
         fields = self._fields(request, [*items, tools])
         start = b'{"%s":[' % self.LIST.encode()
         end = b"]," + (b'"tools":[%s],' % tools if tools else b"") + wire.encode(fields)[1:]
