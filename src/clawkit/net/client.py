@@ -110,7 +110,7 @@ class Client:
 
     def _reuse(self, target: ParsedUrl, route: Route) -> HttpConnection | None:
         key = (*target.origin, route)
-        for connection in [each for each in reversed(self._idle) if each.key == key]:
+        while connection := next((each for each in reversed(self._idle) if each.key == key), None):
             self._idle.remove(connection)
             if connection.is_quiet:
                 connection.keep_open()
@@ -145,11 +145,12 @@ class Client:
             connection.close()
             return
         connection.close_after(self._idle_s)
-        alive = [*(each for each in self._idle if each.is_quiet), connection]
-        kept = alive[-self._max_idle :]
-        for each in {*self._idle, *alive}.difference(kept):
-            each.close()
-        self._idle = kept
+        idle, self._idle = self._idle, [connection]
+        for each in reversed(idle):
+            if each.is_quiet and len(self._idle) < self._max_idle:
+                self._idle.insert(0, each)
+            else:
+                each.close()
 
 
 @functools.lru_cache(maxsize=8)

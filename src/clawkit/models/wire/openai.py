@@ -67,6 +67,9 @@ class OpenAiWire(wire.ApiWire):
         """How thinking is turned on."""
         takes_effort = self._format in ("openai", "openrouter") and self._service not in _NO_EFFORT
         self._takes_effort = given_or(compat.supports_reasoning_effort, takes_effort)
+        is_plain = native or "claude" in endpoint.ref.id.lower()
+        self._id_pattern = regex(_PLAIN_ID if is_plain else _WIDE_ID)
+        self._max_id = 40 if native and endpoint.api == "openai-completions" else 64
         self._system: tuple[str, list[bytes]] = ("", [])
         """The system prompt, and its items."""
 
@@ -173,10 +176,7 @@ class OpenAiWire(wire.ApiWire):
         """The id of a call: the provider's own unchanged, others made safe."""
         if self._service == "mistral":
             return given if regex(_NINE).fullmatch(given) else wire.short_id(given)[5:14]
-        native = self._endpoint.is_native
-        pattern = _PLAIN_ID if native or "claude" in self._endpoint.ref.id.lower() else _WIDE_ID
-        max_chars = 40 if native and self._endpoint.api == "openai-completions" else 64
-        fits = len(given) <= max_chars and regex(pattern).fullmatch(given)
+        fits = len(given) <= self._max_id and self._id_pattern.fullmatch(given)
         return given if fits else wire.short_id(given)
 
     def _effort(self, level: Level) -> str | None:
