@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 from clawkit.net.addresses import ParsedUrl, parse_proxy, parse_url
 from clawkit.net.route import DIRECT, NetError, Resolve, Route, Timeouts, bad_name, bad_value
 
 if TYPE_CHECKING:
     from clawkit.net.http1 import HttpConnection, Line
-
-    Message = tuple[str, str, list[Line], bytes]
 
 _CLOSE_S = 5
 """Maximum wait for the sockets of a closed client; normally they close immediately."""
@@ -60,9 +58,8 @@ class Client:
         the answer and between two pieces of its body. Leaving before the body is complete closes
         the connection. Redirects are not followed. Both this and reading raise `NetError`.
         """
-        until = asyncio.get_running_loop().time() + timeout_s
-        limits = Timeouts(timeout_s, connect_s, idle_s, until)
-        target = parse_url(url)
+        now = asyncio.get_running_loop().time()
+        target, limits = parse_url(url), Timeouts(timeout_s, connect_s, idle_s, now + timeout_s)
         lines = [*_lines(method, target, tuple(headers.items()))]
         if body or method in _HAVE_BODY:
             lines.append((b"Content-Length", b"%d" % len(body)))
@@ -72,14 +69,12 @@ class Client:
             path = f"http://{target.authority}{path}"
             if credentials := parse_proxy(route.proxy.url)[1]:
                 lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
-        message = method, path, lines, body
-        return Exchange(lambda: self._send(message, target, route, limits))
+        return Exchange(partial(self._send, target, route, limits, method, path, lines, body))
 
     async def _send(
-        self, message: Message, target: ParsedUrl, route: Route, limits: Timeouts
+        self, target: ParsedUrl, route: Route, limits: Timeouts, *message: Any
     ) -> Response:
-        connection = self._reuse(target, route)
-        is_reused = connection is not None
+        is_reused = (connection := self._reuse(target, route)) is not None
         while True:
             if connection is None:
                 connection = await self._open(target, route, limits)
@@ -110,7 +105,7 @@ class Client:
 
     def _reuse(self, target: ParsedUrl, route: Route) -> HttpConnection | None:
         key = (*target.origin, route)
-        while connection := next((each for each in reversed(self._idle) if each.key == key), None):
+        for connection in [each for each in reversed(self._idle) if each.key == key]:
             self._idle.remove(connection)
             if connection.is_quiet:
                 connection.keep_open()
@@ -145,15 +140,14 @@ class Client:
             connection.close()
             return
         connection.close_after(self._idle_s)
-        idle, self._idle = self._idle, [connection]
-        for each in reversed(idle):
-            if each.is_quiet and len(self._idle) < self._max_idle:
-                self._idle.insert(0, each)
-            else:
-                each.close()
+        alive = [*(each for each in self._idle if each.is_quiet), connection]
+        kept = alive[-self._max_idle :]
+        for each in {*self._idle, *alive}.difference(kept):
+            each.close()
+        self._idle = kept
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def _lines(
     method: str, target: ParsedUrl, headers: tuple[tuple[str, str], ...]
 ) -> tuple[Line, ...]:

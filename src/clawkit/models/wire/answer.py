@@ -155,8 +155,7 @@ def priced(usage: Usage, cost: Cost) -> Usage:
     """The usage with its cost in dollars, unless the provider reported it."""
     if usage.cost:
         return usage
-    total = usage.input * cost.input + usage.output * cost.output
-    total += usage.cache_read * cost.cache_read + usage.cache_write * cost.cache_write
+    total = sum(getattr(usage, name) * getattr(cost, name) for name in cost.__struct_fields__)
     return msgspec.structs.replace(usage, cost=total / 1_000_000)
 
 

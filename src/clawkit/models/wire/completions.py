@@ -277,24 +277,27 @@ class CompletionsDecoder(AnswerDecoder):
                     delta = choice.get("message")  # the whole answer at once
                 if delta and isinstance(delta, dict):
                     self._read_delta(delta, out)
-                if isinstance(usage := choice.get("usage"), dict):
-                    self._count(usage)
+                self._count(choice.get("usage"))
                 reason = str_of(choice.get("finish_reason")).lower()
                 if reason in _FAILURES:
                     what = f"{self._endpoint.ref.provider} ended the answer with {reason!r}"
                     raise ModelError(_FAILURES[reason], f"{what}. Try again, or set fallbacks.")
                 if reason:
                     self._stop = _STOPS.get(reason, "stop")
-        for usage in (data.get("usage"), dict_of(data.get("x_groq")).get("usage")):
-            if isinstance(usage, dict):
-                self._count(usage)
+        for holder in (data, dict_of(data.get("x_groq"))):
+            self._count(holder.get("usage"))
         return out
 
     def _read_delta(self, delta: dict[str, Any], out: list[Delta]) -> None:
-        if not delta.keys().isdisjoint((*_THOUGHTS, "reasoning_details")):
-            out += self._read_thoughts(delta)
-        if content := delta.get("content"):
-            out += self._read_content(content)
+        given = map(dict_of, list_of(delta.get("reasoning_details")))
+        details = [item for item in given if isinstance(item.get("type"), str)]
+        self._keep_details(details)
+        field = ""
+        if not delta.keys().isdisjoint(_THOUGHTS):
+            field = next((name for name in _THOUGHTS if str_of(delta.get(name))), "")
+        texts = (str_of(item.get("text")) or str_of(item.get("summary")) for item in details)
+        out += self._say("thinking", str_of(delta.get(field)) if field else "".join(texts), field)
+        out += self._read_content(delta.get("content"))
         if refusal := str_of(delta.get("refusal")):
             self._is_refused = True
             out += self._say("text", refusal)
@@ -304,19 +307,10 @@ class CompletionsDecoder(AnswerDecoder):
         if isinstance(old := delta.get("function_call"), dict):
             out += self._read_call({"index": 0, "function": old})
 
-    def _read_thoughts(self, delta: dict[str, Any]) -> Iterable[Delta]:
-        given = map(dict_of, list_of(delta.get("reasoning_details")))
-        details = [item for item in given if isinstance(item.get("type"), str)]
-        self._keep_details(details)
-        if field := next((name for name in _THOUGHTS if str_of(delta.get(name))), ""):
-            return self._say("thinking", delta[field], field)
-        texts = (str_of(item.get("text")) or str_of(item.get("summary")) for item in details)
-        return self._say("thinking", "".join(texts))
-
     def _read_content(self, content: object) -> list[Delta]:
         if isinstance(content, str):
             # Only OpenAI itself reliably keeps thinking out of the text.
-            is_plain = self._endpoint.is_native
+            is_plain = not content or self._endpoint.is_native
             pieces = [("text", content)] if is_plain else self._tags.feed(content)
             return [delta for kind, piece in pieces for delta in self._say(kind, piece)]
         out: list[Delta] = []
@@ -395,7 +389,9 @@ class CompletionsDecoder(AnswerDecoder):
         # After a complete object, another opening brace starts a new call.
         return None if arguments.lstrip().startswith("{") and call.looks_whole() else call
 
-    def _count(self, usage: dict[str, Any]) -> None:
+    def _count(self, usage: object) -> None:
+        if not isinstance(usage, dict):
+            return
         details = dict_of(usage.get("prompt_tokens_details"))
         cached = (
             tokens(details.get("cached_tokens"))
@@ -408,10 +404,10 @@ class CompletionsDecoder(AnswerDecoder):
         if thought and tokens(usage.get("total_tokens")) == sent + received + thought:
             received += thought  # counted separately from the output
         self._usage = Usage(max(0, sent - cached - written), received, cached, written)
-        if self._endpoint.ref.provider != "openrouter" or self._endpoint.facts.cost != Cost():
-            return
         cost = usage.get("cost")
-        if isinstance(cost, int | float) and 0 < cost < _MAX_PRICE:
+        is_relay = self._endpoint.ref.provider == "openrouter"
+        has_price = self._endpoint.facts.cost != Cost()
+        if is_relay and not has_price and isinstance(cost, int | float) and 0 < cost < _MAX_PRICE:
             self._usage = msgspec.structs.replace(self._usage, cost=float(cost))
 
 

@@ -291,12 +291,8 @@ def is_deep(value: object, levels: int = MAX_DEPTH) -> bool:
     """Whether lists and objects are nested deeper than this. Does not recurse."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(levels):
-        level = [
-            each
-            for node in level
-            for each in (node.values() if isinstance(node, dict) else node)
-            if isinstance(each, (dict, list))
-        ]
+        inner = [node.values() if isinstance(node, dict) else node for node in level]
+        level = [each for children in inner for each in children if isinstance(each, (dict, list))]
         if not level:
             return False
     return True
