@@ -92,7 +92,7 @@ class Services(Mapping[type, object]):
             WorkspaceFiles: lambda: self._files(held=True, roots=False),
             ReadVersions: ReadVersions,
             Search: self._search,
-            Diagnostics: self._diagnostics,
+            Diagnostics: lambda: self.provide_role("diagnostics") or NoDiagnostics(),
             Media: self._media,
             PageReader: self._documents,
             ImageLimits: lambda: ImageLimits(config.agents.defaults.image_max_dimension_px),
@@ -316,9 +316,6 @@ class Services(Mapping[type, object]):
             hard_links=allowed,
             absolute=bool(self._scope.cwd),
         )
-
-    def _diagnostics(self) -> Any:
-        return self.provide_role("diagnostics") or NoDiagnostics()
 
     def _documents(self) -> Any:
         if (found := self.provide_role("documents")) is None:

@@ -342,6 +342,7 @@ class TestDelete:
         store.close()
         terminal = Terminal("sessions", "delete", session.id, cwd=workspace)
         terminal.until("Delete this session permanently? [y/N]: ")
+        terminal.until_reading()
         terminal.type(keys)
         assert terminal.end() == code
         assert "Which tests are slow?" in terminal.shown

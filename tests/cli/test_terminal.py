@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,16 +83,22 @@ class Terminal:
         self._read = at + len(places[at].encode())
         return places[at]
 
+    def until_reading(self) -> None:
+        """Wait until it waits for a line: Python misses a Ctrl-C that comes just before that."""
+        end = time.monotonic() + PATIENCE_S
+        while Path(f"/proc/{self._program.pid}/wchan").read_text("ascii") != "wait_woken":
+            assert time.monotonic() < end, f"it does not read after: {self.shown}"
+            time.sleep(0.01)
+
     def type(self, keys: bytes) -> None:
         os.write(self._fd, keys)
 
     def signal(self, number: int) -> None:
         os.kill(self._program.pid, number)
 
-    def end(self, again: bytes = b"") -> int:
-        """Wait for the end; the exit code. Keys that are typed again when nothing happens are for
-        Ctrl-C at a plain prompt: Python misses one that comes just before it begins to read."""
-        while self._more(again):
+    def end(self) -> int:
+        """Wait for the end; the exit code."""
+        while self._more():
             pass
         return self._reap()
 
@@ -106,11 +113,8 @@ class Terminal:
         wanted = termios.ICANON | termios.ECHO | termios.ISIG
         return bool(flags & wanted == wanted)
 
-    def _more(self, again: bytes = b"") -> bool:
-        ready, _, _ = select.select([self._fd], [], [], 5 if again else PATIENCE_S)
-        if not ready and again:
-            self.type(again)
-            ready, _, _ = select.select([self._fd], [], [], PATIENCE_S)
+    def _more(self) -> bool:
+        ready, _, _ = select.select([self._fd], [], [], PATIENCE_S)
         assert ready, f"nothing comes any more after: {self.shown}"
         try:
             piece = os.read(self._fd, 65_536)

@@ -318,8 +318,8 @@ class Conversation(Struct, eq=False):
 
     def why_spent(self) -> str:
         """Why no model may be asked any more; empty if one may."""
-        most, cost = self.limits.max_cost, self.usage.cost + self.spent_elsewhere()
-        if most is None or cost < most:
+        most = self.limits.max_cost
+        if most is None or (cost := self.usage.cost + self.spent_elsewhere()) < most:
             return ""
         return f"the session has cost ${cost:.2f}; the limit is ${most:g}"
 

@@ -172,13 +172,14 @@ def build_prompt(
     ]
     if around.mode == "none":
         return "\n\n".join(filter(None, (_identity(around), *wishes)))
+    has_skills = around.skills and around.mode == "full" and "read" in tools
     sections = [
         _identity(around),
         _section("Tools", _tooling(tools)),
         _section("More tools", [around.directory] if around.directory else []),
         _section("How to work", _working(tools, around)) if around.mode == "full" else "",
         _section("Safety", _safety(tools)),
-        _section("Skills", [around.skills] if _can_use_skills(tools, around) else []),
+        _section("Skills", [around.skills] if has_skills else []),
         _section("Memory", _memory(tools, around)) if around.mode == "full" else "",
         _section("Workspace", _workspace(around)),
         _section("Workspace files", [_WRITTEN]) if files else "",
@@ -261,10 +262,6 @@ def _safety(tools: Mapping[str, Tool]) -> Iterator[str]:
     )
     yield "- Ask before anything that cannot be undone, unless that is just what was asked for."
     yield "- Never print, send or store secrets you come across."
-
-
-def _can_use_skills(tools: Mapping[str, Tool], around: Surroundings) -> bool:
-    return bool(around.skills) and around.mode == "full" and "read" in tools
 
 
 def _memory(tools: Mapping[str, Tool], around: Surroundings) -> Iterator[str]:

@@ -70,14 +70,14 @@ class HeldFile:
 async def take_page(file: OpenFile, encoding: Encoding, head: bytes, want: Want) -> TextPage:
     """The requested part of a file. `head` are its first `CHUNK` bytes, or all of it."""
     text = _Text(file, encoding, head)
-    before = await text.skip_lines(want.line - 1)
+    before = await text.skip_lines(want.line - 1) if want.line > 1 else 0
     if not await text.has_more():
         return TextPage("", 0, total_lines=before, shrank=text.shrank)
     if want.cursor and (length := await text.skip_in_line(want.cursor)) is not None:
         after = (want.line + 1, 0) if await text.has_more() else None
         return TextPage("", 0, after, line_chars=length, endings=text.endings)
-    while len(text.held) <= want.max_weight and await text.more():
-        pass
+    while not text.ended and len(text.held) <= want.max_weight:
+        await text.more()
     held = text.held
     room = fitting(held, want.max_weight)
     is_whole = text.ended and room >= len(held) - held.endswith("\n")
@@ -87,7 +87,7 @@ async def take_page(file: OpenFile, encoding: Encoding, head: bytes, want: Want)
     if held.count("\n", 0, end) >= want.max_lines:
         end = find_nth(held, "\n", want.max_lines)
     lines = held.count("\n", 0, end) + 1
-    is_end = not await text.has_more(beyond=end + 1)
+    is_end = len(held) <= end + 1 and (text.ended or not await text.more())
     return TextPage(
         held[:end],
         lines,
@@ -157,12 +157,12 @@ class _Text:
 
     async def more(self) -> bool:
         """Decode another chunk; False at the end."""
-        import asyncio  # here, because describing a tool does not need it
-
         before = len(self.held)
         while len(self.held) == before and not self.ended:
             chunk, self._raw = self._raw, None
             if chunk is None:
+                import asyncio  # here, because describing a tool does not need it
+
                 # Let other tasks run, and a cancellation through, while a large file is read.
                 await asyncio.sleep(0)
                 chunk = await self._file.read(CHUNK, self._at)
@@ -204,9 +204,9 @@ class _Text:
             text = text.replace("\r", "\n")
         return text
 
-    async def has_more(self, beyond: int = 0) -> bool:
-        """Whether there is text after `beyond` characters of `held`."""
-        return len(self.held) > beyond or await self.more()
+    async def has_more(self) -> bool:
+        """Whether there is text that was not skipped."""
+        return bool(self.held) or await self.more()
 
     async def skip_lines(self, count: int) -> int:
         """Skip lines; returns how many there were."""

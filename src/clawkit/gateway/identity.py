@@ -10,7 +10,7 @@ from typing import Literal
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from clawkit.gateway.protocol import Connect, ConnectAuth, DeviceClaim
+from clawkit.gateway.protocol import Connect, DeviceClaim
 
 MAX_SKEW_MS = 120_000
 WORDS = {
@@ -44,18 +44,15 @@ def _decode(text: str) -> bytes | None:
 
 def signed_text(connect: Connect, claim: DeviceClaim, version: Literal["v2", "v3"]) -> str:
     """What a client signs."""
-    client = connect.client
+    client, auth = connect.client, connect.auth
+    token = auth.token or auth.device_token or auth.bootstrap_token or ""
     parts = [
         *(version, claim.id, client.id, client.mode, connect.role, ",".join(connect.scopes)),
-        *(str(claim.signed_at), signed_token(connect.auth), claim.nonce),
+        *(str(claim.signed_at), token, claim.nonce),
     ]
     if version == "v3":
         parts += [normal(client.platform), normal(client.device_family)]
     return "|".join(parts)
-
-
-def signed_token(auth: ConnectAuth) -> str:
-    return auth.token or auth.device_token or auth.bootstrap_token or ""
 
 
 def normal(text: str) -> str:

@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from typing import Any, Literal, get_args
@@ -74,11 +75,8 @@ class _File(RotatingFileHandler):
     """A file that no one else can read, also after it was rotated."""
 
     def _open(self) -> TextIOWrapper:
-        return open(self.baseFilename, "a", encoding="utf-8", opener=_open_private)
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+        private = partial(os.open, mode=0o600)
+        return open(self.baseFilename, "a", encoding="utf-8", opener=private)
 
 
 class GatewayLog:

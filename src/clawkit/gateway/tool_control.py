@@ -105,7 +105,9 @@ class SessionControl:
                 case "config.get":
                     return _part(await in_thread(methods.read_config, self._gateway), params.path)
                 case "config.schema":
-                    return _overview()
+                    sections = {key: explain((key,))[1] for key in layout_of(Config).shapes}
+                    rest = "config.schema.lookup with a path describes the rest"
+                    return {"sections": sections, "next": rest}
                 case "config.schema.lookup":
                     return methods.look_up(params.path)
                 case "restart":
@@ -161,8 +163,3 @@ def _part(found: dict[str, Any], path: str) -> dict[str, Any]:
     if value is None:
         raise NotFoundError(f"{path!r} is not set; see config.schema.lookup for its default")
     return {**shown, "value": value}
-
-
-def _overview() -> dict[str, Any]:
-    sections = {key: explain((key,))[1] for key in layout_of(Config).shapes}
-    return {"sections": sections, "next": "config.schema.lookup with a path describes the rest"}

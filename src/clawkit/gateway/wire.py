@@ -98,7 +98,7 @@ def _body(said: Message) -> dict[str, Any]:
 
 def _answer(said: Assistant) -> dict[str, Any]:
     provider, model = split_model(said.model)
-    content = [_part(part) for part in said.content if not _is_hidden(part)]
+    content = [_part(each) for each in said.content if not isinstance(each, Thinking) or each.text]
     body: dict[str, Any] = {"role": "assistant", "content": content, "api": said.api}
     body |= {"provider": provider, "model": model, "timestamp": said.at_ms}
     body |= {"usage": {**tokens(said.usage), "cost": {"total": said.usage.cost}}}
@@ -109,10 +109,6 @@ def _answer(said: Assistant) -> dict[str, Any]:
 def tokens(usage: Usage) -> dict[str, int]:
     found = {"input": usage.input, "output": usage.output, "totalTokens": usage.context}
     return found | {"cacheRead": usage.cache_read, "cacheWrite": usage.cache_write}
-
-
-def _is_hidden(part: object) -> bool:
-    return isinstance(part, Thinking) and not part.text
 
 
 def _part(part: Any) -> dict[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import re
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
 
 from clawkit.net.addresses import ParsedUrl, parse_proxy, parse_url
 from clawkit.net.route import DIRECT, NetError, Resolve, Route, Timeouts, bad_name, bad_value
@@ -41,8 +40,7 @@ class Client:
         self._busy: set[HttpConnection] = set()
         self._is_closed = False
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self,
         method: str,
         url: str,
@@ -53,16 +51,15 @@ class Client:
         timeout_s: float = 600,
         connect_s: float = 15,
         idle_s: float | None = None,
-    ) -> AsyncIterator[Response]:
+    ) -> Exchange:
         """Send a request; read the body of the response inside the `async with`.
 
         `timeout_s` is for the whole request including the body, `idle_s` the maximum silence before
         the answer and between two pieces of its body. Leaving before the body is complete closes
-        the connection. Redirects are not followed. Entering and reading raise `NetError`.
+        the connection. Redirects are not followed. Both this and reading raise `NetError`.
         """
-        until = asyncio.get_running_loop().time() + timeout_s
-        limits = Timeouts(timeout_s, connect_s, idle_s, until)
-        target = parse_url(url)
+        now = asyncio.get_running_loop().time()
+        target, limits = parse_url(url), Timeouts(timeout_s, connect_s, idle_s, now + timeout_s)
         lines = [*_lines(method, target, tuple(headers.items()))]
         if body or method in _HAVE_BODY:
             lines.append((b"Content-Length", b"%d" % len(body)))
@@ -72,13 +69,17 @@ class Client:
             path = f"http://{target.authority}{path}"
             if credentials := parse_proxy(route.proxy.url)[1]:
                 lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
-        connection = self._reuse(target, route)
-        is_reused = connection is not None
+        return Exchange(partial(self._send, target, route, limits, method, path, lines, body))
+
+    async def _send(
+        self, target: ParsedUrl, route: Route, limits: Timeouts, *message: Any
+    ) -> Response:
+        is_reused = (connection := self._reuse(target, route)) is not None
         while True:
             if connection is None:
                 connection = await self._open(target, route, limits)
             try:
-                connection.send(method, path, lines, body)
+                connection.send(*message)
                 self.on_sent()
                 status, found = await connection.head(limits)
                 break
@@ -89,13 +90,7 @@ class Client:
                 if not (is_reused and is_stale and isinstance(error, NetError)):
                     raise
                 connection, is_reused = None, False
-        response = Response(status, found, connection, limits, self._release)
-        try:
-            yield response
-        except BaseException:
-            response.leave(keep=False)
-            raise
-        response.leave(keep=True)
+        return Response(status, found, connection, limits, self._release)
 
     async def close(self) -> None:
         """Close all connections, including those in use."""
@@ -152,7 +147,7 @@ class Client:
         self._idle = kept
 
 
-@functools.lru_cache(maxsize=8)
+@lru_cache(maxsize=8)
 def _lines(
     method: str, target: ParsedUrl, headers: tuple[tuple[str, str], ...]
 ) -> tuple[Line, ...]:
@@ -173,6 +168,20 @@ def _lines(
     if "accept-encoding" not in seen:
         lines.append((b"Accept-Encoding", b"identity"))
     return tuple(lines)
+
+
+class Exchange:
+    """A request and its response, for an `async with`. Not a generator, for speed."""
+
+    def __init__(self, send: Callable[[], Awaitable[Response]]) -> None:
+        self._send = send
+
+    async def __aenter__(self) -> Response:
+        self._response = await self._send()
+        return self._response
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._response.leave(keep=kind is None)
 
 
 class Response:

@@ -75,7 +75,8 @@ class EventStream:
             self._is_start = False
         events = []
         for block in text.split("\n\n"):
-            lines, other = list[str](), dict[str, str]()
+            lines: list[str] = []
+            other: dict[str, str] = {}
             for line in block.split("\n"):
                 kind, _, value = line.partition(":")
                 if kind == "data":

@@ -88,6 +88,7 @@ _SHORT = 64
 _MAX_CLEAN = 4_096
 _MAX_RECENT = 16
 _MAX_DEPTH = 64
+_NUMBERS = frozenset((bool, int, float, type(None)))
 _TOO_DEEP = "[left out: nested too deeply]"
 _PASSES = 4
 """Masking can join two pieces of text; repeated until nothing changes, up to this limit."""
@@ -169,11 +170,14 @@ class Redactor:
             same = True
             for key, item in value.items():
                 name = key if isinstance(key, str) else str(key)
-                shown = self._masked(name, strict)
-                secret = masking.is_secret_name(name) or (
-                    name == "auth" and isinstance(item, str) and masking.is_login(item)
-                )
-                new = self._walk(item, strict, hide=hide or secret, depth=depth)
+                shown = name if len(name) < MIN_VALUE else self._masked(name, strict)
+                hidden = hide or masking.is_secret_name(name)
+                if not hidden and name == "auth" and isinstance(item, str):
+                    hidden = masking.is_login(item)
+                if hidden or type(item) not in _NUMBERS:
+                    new = self._walk(item, strict, hide=hidden, depth=depth)
+                else:
+                    new = item
                 same = same and new is item and shown is key
                 masked[shown] = new
             return value if same else masked

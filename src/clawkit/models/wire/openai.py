@@ -67,6 +67,11 @@ class OpenAiWire(wire.ApiWire):
         """How thinking is turned on."""
         takes_effort = self._format in ("openai", "openrouter") and self._service not in _NO_EFFORT
         self._takes_effort = given_or(compat.supports_reasoning_effort, takes_effort)
+        is_plain = native or "claude" in endpoint.ref.id.lower()
+        self._id_pattern = regex(_PLAIN_ID if is_plain else _WIDE_ID)
+        self._max_id = 40 if native and endpoint.api == "openai-completions" else 64
+        self._system: tuple[str, list[bytes]] = ("", [])
+        """The system prompt, and its items."""
 
     def write(self, request: Request) -> bytes:
         tools = self._declarations(request.tools)
@@ -74,7 +79,9 @@ class OpenAiWire(wire.ApiWire):
         bridge = self._endpoint.compat.requires_assistant_after_tool_result
         items = arrange(pieces, bridge=bool(bridge))
         if request.system.strip():
-            items[:0] = self._system_items(request.system)
+            if request.system != self._system[0]:
+                self._system = request.system, self._system_items(request.system)
+            items[:0] = self._system[1]
         fields = self._fields(request, [*items, tools])
         start = b'{"%s":[' % self.LIST.encode()
         end = b"]," + (b'"tools":[%s],' % tools if tools else b"") + wire.encode(fields)[1:]
@@ -169,10 +176,7 @@ class OpenAiWire(wire.ApiWire):
         """The id of a call: the provider's own unchanged, others made safe."""
         if self._service == "mistral":
             return given if regex(_NINE).fullmatch(given) else wire.short_id(given)[5:14]
-        native = self._endpoint.is_native
-        pattern = _PLAIN_ID if native or "claude" in self._endpoint.ref.id.lower() else _WIDE_ID
-        max_chars = 40 if native and self._endpoint.api == "openai-completions" else 64
-        fits = len(given) <= max_chars and regex(pattern).fullmatch(given)
+        fits = len(given) <= self._max_id and self._id_pattern.fullmatch(given)
         return given if fits else wire.short_id(given)
 
     def _effort(self, level: Level) -> str | None:
