@@ -121,6 +121,13 @@ def test_a_search_shows_passages(typed: Type, note: Path) -> None:
     assert typed("search", " ").code == 2
 
 
+def test_a_search_without_notes_says_where_they_would_be(typed: Type, workspace: Path) -> None:
+    configure({"memory": {"search": {"extraPaths": [str(workspace / "none")]}}})
+    places = f"{workspace}, {workspace / 'none'}"
+    assert typed("search", "tea").out == f"There are no notes in {places}.\n"
+    assert f"notes in  {workspace / 'none'} (does not exist)\n" in typed("status").out
+
+
 def test_sessions_are_searched_if_they_are_indexed(typed: Type, workspace: Path) -> None:
     store = store_of_home()
     made = store.create("main", workspace=str(workspace), model="a/b", name="work")
@@ -143,6 +150,15 @@ def test_a_note_is_shown(typed: Type, note: Path) -> None:
     assert "--from 4 continues" in some.err
     shown = typed("show", "MEMORY.md", "--lines", "1", "--json").json
     assert shown == {"path": "MEMORY.md", "from": 1, "lines": 1, "text": "# Memory", "nextFrom": 2}
+    # As a search names it.
+    assert typed("show", "MEMORY.md:3").out == "- Ada prefers green tea.\n"
+    assert typed("show", "MEMORY.md:1-4").out == NOTE
+    for more in (("--from", "2"), ("--lines", "1")):
+        both = typed("show", "MEMORY.md:1-4", *more)
+        assert (both.code, "leave out --from and --lines" in both.err) == (2, True)
+    assert "invalid lines '4-1'" in typed("show", "MEMORY.md:4-1").err
+    beyond = typed("show", "MEMORY.md:9")
+    assert (beyond.code, beyond.err) == (2, "clawkit: MEMORY.md has no line 9\n")
     missing = typed("show", "memory/none.md")
     assert (missing.code, missing.err) == (2, "clawkit: there is no note 'memory/none.md'\n")
     other = typed("show", "a.txt")

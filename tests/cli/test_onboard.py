@@ -906,6 +906,11 @@ def test_a_search_service_is_configured_by_questions(
             "entries": {"searxng": {"config": {"webSearch": {"baseUrl": "http://10.0.0.5:8080"}}}}
         },
     }
+    # Its address can be changed; Enter keeps it.
+    screen = terminal("configure", "search")
+    screen.until("1) searxng: its address is set")
+    answer(screen, (SEARCH, ""), ("[http://10.0.0.5:8080]", ""), ("already has these settings", ""))
+    assert screen.end() == 0
     screen = terminal("configure", "search")
     answer(screen, (SEARCH, "with a key"), ("Which one?", "tavily"), (WRITE, ""))
     assert screen.end() == 0
@@ -914,8 +919,11 @@ def test_a_search_service_is_configured_by_questions(
     monkeypatch.setenv("BRAVE_API_KEY", KEY)
     screen = terminal("configure", "search")
     screen.until("1) brave: its key is set")
-    answer(screen, (SEARCH, "none"), ("already has these settings", ""))
+    screen.until("no change: it stays tavily")
+    # Enter does not switch to another service, although tavily has no key yet.
+    answer(screen, (SEARCH, ""), ("already has these settings", ""))
     assert screen.end() == 0
+    assert content(file)["tools"]["web"]["search"]["provider"] == "tavily"
 
 
 OPENCLAW = '{\n  // mine\n  agents: { defaults: { model: "groq/one" } },\n}\n'

@@ -20,7 +20,7 @@ from clawkit.config.sections.gateway import Cron, GatewayAuth, GatewaySettings, 
 from clawkit.config.sections.messaging import Forwarding, MessageTool
 from clawkit.config.sections.plugins import McpServer, MemorySearch
 from clawkit.config.sections.sandbox import Docker
-from clawkit.config.sections.shared import RequestAuth, RequestProxy
+from clawkit.config.sections.shared import RequestAuth, RequestProxy, SsrfPolicy
 from clawkit.config.sections.tools import (
     Exec,
     LoopDetection,
@@ -39,7 +39,7 @@ def own_exec(raw: dict[str, Any]) -> Override[Exec] | None:
     return msgspec.convert({"tools": {"exec": raw}}, AgentSettings).tools.exec
 
 
-CONFLICTS: list[tuple[type[Section], dict[str, Any], list[str]]] = [
+CONFLICTS: list[tuple[type[Section], dict[str, Any], list[Any]]] = [
     (ToolPolicy, {"allow": ["a"], "alsoAllow": ["b"]}, ["alsoAllow"]),
     (ToolPolicy, {"allow": [], "alsoAllow": ["b"]}, []),
     (ToolPolicy, {"allow": ["a"], "alsoAllow": []}, []),
@@ -101,6 +101,37 @@ CONFLICTS: list[tuple[type[Section], dict[str, Any], list[str]]] = [
     (Agents, {"list": [{"name": "no id"}]}, ["list"]),
     (Agents, {"entries": {"a": {"id": "A"}}}, []),
     (Agents, {"entries": {"a": {"id": "b"}}}, ["entries"]),
+    (SsrfPolicy, {"allowedHostnames": ["a.lan", "*", "*.b.de", "::1", "[fd00::1]", "10.0.*"]}, []),
+    (
+        SsrfPolicy,
+        {
+            "allowedHostnames": ["http://a/"],
+            "hostnameAllowlist": ["a.de", "b.de:80", "10.0.0.0/8"],
+            "blockedHostnames": ["", "a b"],
+        },
+        [
+            ("allowedHostnames", 0),
+            *(("hostnameAllowlist", number) for number in (1, 2)),
+            *(("blockedHostnames", number) for number in (0, 1)),
+        ],
+    ),
+    (Config, {"tools": {"web": {"search": {"provider": "gemini"}}}}, []),
+    (
+        Config,
+        {
+            "tools": {"web": {"search": {"provider": "google"}}},
+            "plugins": {"entries": {"google": {}, "mine": {}}},
+        },
+        [("tools", "web", "search", "provider")],
+    ),
+    (
+        Config,
+        {
+            "tools": {"web": {"search": {"provider": "mine"}}},
+            "plugins": {"entries": {"google": {}, "mine": {}}},
+        },
+        [],
+    ),
     (
         Config,
         {"hooks": {"token": "same"}, "gateway": {"auth": {"token": "same"}}},

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clawkit.content import Image, Text
-from clawkit.core.result import Result
+from clawkit.core.result import Result, error_message
 
 PNG = Image("aGk=", "image/png")
 JSON = st.recursive(
@@ -43,6 +43,21 @@ def test_an_error_says_which_tool_failed_and_why() -> None:
     }
     assert json.loads(result.as_text()) == result.details
     assert result.is_error
+
+
+def test_the_message_of_a_failure_is_in_words() -> None:
+    cases: Iterable[tuple[dict[str, Any], str]] = [
+        ({"error": "no such file"}, "no such file"),
+        ({"error": "rate_limited", "message": "too many requests"}, "too many requests"),
+        ({"error": "rate_limited", "message": ""}, "rate_limited"),
+        ({"error": "rate_limited", "message": 5}, "rate_limited"),
+        ({"error": {"code": 5, "message": "boom"}}, "boom"),
+        ({"error": {"code": 5}, "message": "another subject"}, ""),
+        ({"error": "", "message": "sent"}, ""),
+        ({"message": "sent"}, ""),
+        ({}, ""),
+    ]
+    assert [error_message(details) for details, _ in cases] == [words for _, words in cases]
 
 
 def test_a_result_is_written_as_content_and_details() -> None:

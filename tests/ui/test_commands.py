@@ -443,10 +443,13 @@ async def test_what_nobody_typed_or_leaves_the_sandbox_is_asked_about(
     assert not (workspace / "made").exists()
 
 
-async def test_a_host_and_what_outlives_a_typed_call_are_asked_about() -> None:
+async def test_other_subjects_and_what_outlives_a_typed_call_are_asked_about() -> None:
     person = Asked()
     approver = TypedCallApprover(person)
-    host = Question("exec", {}, "connect", asked_by="sandbox.network")
+    others = [
+        Question("exec", {}, who, asked_by=who)
+        for who in ("sandbox.network", "the tool x", "mcp:x")
+    ]
     late: list[asyncio.Task[Answer]] = []
     gone = asyncio.Event()
 
@@ -457,8 +460,27 @@ async def test_a_host_and_what_outlives_a_typed_call_are_asked_about() -> None:
     with _typed_by_person("exec"):
         assert (await approver.ask(Question("exec", {}, "typed"))).verdict == "allow"
         assert (await approver.ask(Question("write", {}, "other"))).verdict == "deny"
-        assert (await approver.ask(host)).verdict == "deny"
+        assert [(await approver.ask(each)).verdict for each in others] == ["deny"] * 3
         late.append(asyncio.ensure_future(ask_later()))
     gone.set()
     assert (await late[0]).verdict == "deny"
-    assert [each.title for each in person.questions] == ["other", "connect", "later"]
+    assert [each.title for each in person.questions] == [
+        *("other", "sandbox.network", "the tool x", "mcp:x", "later")
+    ]
+
+
+async def test_a_typed_search_does_not_choose_the_service(workspace: Path) -> None:
+    person = Asked()
+    async with Agent.open(
+        {},
+        workspace=workspace,
+        model=ScriptedModel(),
+        owner=True,
+        approver=TypedCallApprover(person),
+        keep=False,
+    ) as agent:
+        talk = Chat(lambda _: agent)
+        talk.has_keyboard = True
+        await commands.run(talk, '/tool web_search {"query": "tea"}')
+    assert [each.asked_by for each in person.questions] == ["the tool web_search"] * 3
+    assert "wants none of them" in str(talk.events)

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 from clawkit.content import Image, Text
-from clawkit.core.result import Result, to_text
+from clawkit.core.result import Result, error_message, to_text
 
 
 def error_text(result: Result) -> str:
     """What a model is told about a failed call. What others say of it keeps its marks."""
-    said, text = result.details.get("error"), result.as_text()
-    return str(said) if said and text == to_text(result.details) else text
+    said, text = error_message(result.details), result.as_text()
+    return said if said and text == to_text(result.details) else text
 
 
 def convert(result: Result, text: Callable[[str], Any], image: Callable[[Image], Any]) -> list[Any]:

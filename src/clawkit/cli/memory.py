@@ -128,7 +128,7 @@ def to_json(found: IndexStatus) -> dict[str, Any]:
 def _print_status(found: IndexStatus) -> None:
     by = f"{found.provider} {found.model}".strip()
     rows = [
-        *(("notes in", abbreviate_home(root)) for root in found.roots),
+        *(("notes in", _describe_root(root)) for root in found.roots),
         ("index", f"{abbreviate_home(found.path)}, {human_size(found.size_bytes)}"),
         ("indexed", f"{cli.counted(found.files, 'file')}, {cli.counted(found.chunks, 'passage')}"),
         ("pending", f"{cli.counted(found.pending, 'file')}; a search indexes them"),
@@ -143,6 +143,11 @@ def _print_status(found: IndexStatus) -> None:
         click.echo(f"… and {more} more; --json lists all.")
 
 
+def _describe_root(root: str) -> str:
+    missing = "" if os.path.lexists(root) else " (does not exist)"
+    return abbreviate_home(root) + missing
+
+
 @click.command()
 @click.option("--rebuild", is_flag=True, help="Delete the index first, and make it again.")
 @_with_place
@@ -150,6 +155,8 @@ def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
     """Index what has changed, including embeddings.
 
     A search does this, too; use it after many changes. What is indexed stays if you interrupt it.
+
+    Exit codes: 0 no problems, 1 problems, such as files that cannot be read.
     """
     progress = _IndexProgress()
     try:
@@ -209,12 +216,13 @@ def search(
     clawkit memory search "what did we decide about backups?"
     """
 
-    async def work(_services: Services, memory: Memory) -> MemoryHits:
-        return await memory.search(
+    async def work(_services: Services, memory: Memory) -> tuple[MemoryHits, IndexStatus]:
+        found = await memory.search(
             " ".join(query), max_results=max_results, min_score=min_score, corpus=corpus
         )
+        return found, await memory.status()
 
-    found = place.use(work)
+    found, indexed = place.use(work)
     if as_json:
         facts = {
             "mode": found.mode,
@@ -231,7 +239,8 @@ def search(
         for line in hit.snippet.splitlines():
             click.echo(f"  {printable(line, '')}")
     if not found.hits:
-        click.echo("Nothing found.")
+        roots = ", ".join(map(abbreviate_home, indexed.roots))
+        click.echo("Nothing found." if indexed.files else f"There are no notes in {roots}.")
     cli.warn([found.warning] if found.warning else [])
 
 
@@ -241,17 +250,31 @@ def _hit_to_json(hit: Hit) -> dict[str, Any]:
 
 
 @click.command()
-@click.argument("path")
-@click.option("--from", "first", type=click.IntRange(1), default=1, help="First line.")
+@click.argument("what", metavar="PATH[:LINES]")
+@click.option("--from", "first", type=click.IntRange(1), help="First line.")
 @click.option("--lines", type=click.IntRange(1), help="How many lines. Default: 120.")
 @_with_place
-def show(place: MemoryOptions, path: str, first: int, lines: int | None, as_json: bool) -> None:
-    """Show part of the note PATH, or of sessions/ID if sessions are indexed."""
+def show(
+    place: MemoryOptions, what: str, first: int | None, lines: int | None, as_json: bool
+) -> None:
+    """Show part of the note PATH, or of sessions/ID if sessions are indexed.
+
+    LINES such as 3 or 3-5 are as in the results of a search, instead of --from and --lines.
+    """
+    path, start, end = _read_target(what)
+    if end is None:
+        start = first or 1
+    elif first or lines:
+        raise click.UsageError(f"{what!r} names its lines; leave out --from and --lines")
+    else:
+        lines = end - start + 1
 
     async def work(_services: Services, memory: Memory) -> Excerpt:
-        found = await memory.get(path, start_line=first, lines=lines)
+        found = await memory.get(path, start_line=start, lines=lines)
         if not found.exists:
             raise NotFoundError(f"there is no note {path!r}")
+        if start > 1 and not found.lines:
+            raise NotFoundError(f"{path} has no line {start}")
         return found
 
     found = place.use(work)
@@ -276,6 +299,8 @@ def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
     """
     cli.refuse_commands("change what clawkit remembers")
     path, first, last = _read_target(what)
+    if path.startswith("sessions/"):
+        raise click.UsageError("sessions are not notes; see `clawkit sessions delete`")
     done = place.use(partial(_forget, path, first, last, yes))
     gone = "the note" if last is None else cli.counted(done["lines"], "line")
     cli.print_done(as_json, done, f"removed {gone} {'' if last is None else 'of '}{path}")
@@ -284,14 +309,13 @@ def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
 def _read_target(what: str) -> tuple[str, int, int | None]:
     """Path, first and last line; no last line for the whole file."""
     found = re.fullmatch(r"(.+?):(\d{1,9})(?:-(\d{1,9}))?", what)
-    path, first, last = found.groups() if found else (what, "1", "")
-    if path.startswith("sessions/"):
-        raise click.UsageError("sessions are not notes; see `clawkit sessions delete`")
     if found is None:
-        return path, 1, None
+        return what, 1, None
+    path, first, last = found.groups()
     start, end = int(first), int(last or first)
     if not 1 <= start <= end:
-        raise click.UsageError(f"invalid lines {what[len(path) + 1 :]!r}; use such as 3 or 3-5")
+        given = what[len(path) + 1 :]
+        raise click.UsageError(f"invalid lines {given!r}; use a line or a range, such as 3 or 3-5")
     return path, start, end
 
 

@@ -93,9 +93,10 @@ def _unknown_search(raw: dict[str, Any]) -> Iterable[Conflict]:
     name = _at(raw, "tools", "web", "search", "provider")
     if not name:
         return
-    from clawkit.config.search_services import SEARCH_ENTRIES
+    from clawkit.config.search_services import SEARCH_ENTRIES, SEARCH_SETTINGS
 
-    known = [*SEARCH_ENTRIES, *(_at(raw, "plugins", "entries") or ())]
+    plugins = _at(raw, "plugins", "entries") or ()
+    known = [*SEARCH_ENTRIES, *(each for each in plugins if each not in SEARCH_SETTINGS)]
     if name not in known:
         hint = suggest(name, known, "Search services")
         where = ("tools", "web", "search", "provider")

@@ -104,6 +104,14 @@ class Result:
         return {"content": content, "details": dict(self.details)}
 
 
+def error_message(details: Mapping[str, Any]) -> str:
+    """Why a call failed, in words: `message` where `error` is a code or an object; empty if the
+    details do not say."""
+    error = details.get("error")
+    said = error.get("message") if isinstance(error, dict) else error and details.get("message")
+    return next((each for each in (said, error) if each and isinstance(each, str)), "")
+
+
 def to_text(value: object) -> str:
     """A JSON value as text for the model. Raises TypeError if it is not JSON."""
     plain = dict(value) if isinstance(value, Mapping) else value

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
 _LEAVING = frozenset({"access", "detach", "elevated", "host"})
 """Parameters that ask for more than the sandbox allows: such calls always need approval."""
+_OTHER_SUBJECTS = ("sandbox.network", "the tool ", "mcp:")
+"""Who asks about something else than the call, which typing it does not approve: a host that a
+command connects to, what a tool itself asks, such as which service may get a query, and what an MCP
+server proposes."""
 COMMAND_NAMES: set[str] = set()
 """Names of the /commands, which skills cannot take; `skill` itself is not one of them."""
 _typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
@@ -77,8 +81,8 @@ class TypedCallApprover:
         return getattr(self._approver, "keeps_questions", False)
 
     async def ask(self, request: Question) -> Answer:
-        # Typing a command does not approve the hosts that it connects to.
-        if request.tool in (_typed.get() or ()) and request.asked_by != "sandbox.network":
+        is_about_call = not request.asked_by.startswith(_OTHER_SUBJECTS)
+        if is_about_call and request.tool in (_typed.get() or ()):
             return Answer("allow", by=BY)
         return await self._approver.ask(request)
 

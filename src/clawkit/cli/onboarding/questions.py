@@ -13,7 +13,13 @@ from clawkit.config.load import Loaded
 from clawkit.net.addresses import parse_url
 from clawkit.net.route import NetError
 from clawkit.text import printable
-from clawkit.web.search.table import OFFERED, PROVIDERS, named_provider, ready_providers
+from clawkit.web.search.table import (
+    OFFERED,
+    PROVIDERS,
+    named_provider,
+    ready_providers,
+    settings_of,
+)
 
 T = TypeVar("T")
 
@@ -149,7 +155,7 @@ def _mode(security: str, ask: str) -> str:
 
 
 _PROVIDER = ("tools", "web", "search", "provider")
-_NO_SEARCH, _WITH_KEY = "none", "with a key"
+_NO_SEARCH, _NO_CHANGE, _WITH_KEY = "none", "no change", "with a key"
 
 
 def ask_search(loaded: Loaded) -> list[Setting]:
@@ -157,21 +163,29 @@ def ask_search(loaded: Loaded) -> list[Setting]:
     now = named_provider(loaded.config)
     ready = ready_providers(loaded.config, loaded.env)
     keyed = [name for name in PROVIDERS if PROVIDERS[name].needs_key and name not in ready]
-    options = dict.fromkeys(ready, "its key is set")
+    is_set = {True: "its address is set", False: "its key is set"}
+    options = {name: is_set[PROVIDERS[name].needs_address] for name in ready}
     options |= {name: PROVIDERS[name].about for name in OFFERED if name not in ready}
     options |= {_WITH_KEY: f"{', '.join(keyed)}; you set the key later"}
-    options |= {_NO_SEARCH: "no change: asked at the first use, or by the first key that is set"}
-    chosen = choose("Which service searches the web for you?", options, now or _NO_SEARCH)
-    if chosen == _NO_SEARCH:
+    if now:
+        last, about = _NO_CHANGE, f"it stays {now}"
+    else:
+        last, about = _NO_SEARCH, "the first one with a key, or clawkit asks at the first search"
+    options |= {last: about}
+    default = now if now in options else last
+    chosen = choose("Which service searches the web for you?", options, default)
+    if chosen == last:
         return []
     if chosen == _WITH_KEY:
         chosen = choose("Which one?", {name: " or ".join(PROVIDERS[name].env) for name in keyed})
         say(f"Before you search: export {PROVIDERS[chosen].env[0]}=YOUR_KEY")
     settings = [Setting(_PROVIDER, chosen, "The service that searches the web.")]
     row = PROVIDERS[chosen]
-    if row.needs_address and chosen not in ready:
+    given = settings_of(loaded.config, row).get("baseUrl")
+    if row.needs_address and (given or chosen not in ready):
         path = ("plugins", "entries", row.entry, "config", "webSearch", "baseUrl")
-        url = ask(f"Address of your {row.name}, such as http://127.0.0.1:8080", _read_address)
+        question = f"Address of your {row.name}, such as http://127.0.0.1:8080"
+        url = ask(question, _read_address, given if isinstance(given, str) else "")
         settings.append(Setting(path, url, "Where it is."))
     return settings
 

@@ -1,6 +1,7 @@
 """Types that several sections use, and settings of HTTP requests."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from clawkit.config.section import Conflict, Name, Positive, SecretInput, Section
@@ -9,6 +10,8 @@ Headers = dict[str, SecretInput]
 People = list[str | int]
 """Senders or peers in the notation of their channel: names, addresses, numeric ids."""
 Thinking = Literal["off", "minimal", "low", "medium", "high", "xhigh", "max"]
+_HOST = r"[^\s/:@?#\[\]]+|\[?[0-9A-Fa-f:.*]*:[0-9A-Fa-f:.*]*:[0-9A-Fa-f:.*]*\]?"
+"""A name or an address, without scheme, port and path; an address of IPv6 has colons."""
 
 
 def relative_paths(raw: dict[str, Any], key: str) -> Iterator[Conflict]:
@@ -54,6 +57,15 @@ class SsrfPolicy(Section):
     allowed_hostnames: list[str] = []  #: Host names that may resolve to private addresses.
     hostname_allowlist: list[str] = []  #: Only these hosts, if any; `*.example.com` for subdomains.
     blocked_hostnames: list[str] = []  #: Host names that are always refused.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        for key in ("allowedHostnames", "hostnameAllowlist", "blockedHostnames"):
+            for number, host in enumerate(raw.get(key) or ()):
+                # Anything else would match nothing, and so block nothing.
+                if not re.fullmatch(_HOST, host.strip()):
+                    hint = "Write only the name or address, such as example.com, *.example.com, ::1"
+                    yield (key, number), f"{host!r} is not a host", hint
 
 
 class ScopeMatch(Section):

@@ -102,7 +102,7 @@ _ROWS = (
     ProviderRow(id="searxng", name="SearXNG", order=200, env=("SEARXNG_BASE_URL",),
         needs_key=False, filters="language freshness", options={"categories": (), "language": ()},
         about="a server of your own, which passes your queries on to search engines"),
-    ProviderRow(id="parallel-free", name="Parallel, free",
+    ProviderRow(id="parallel-free", name="Parallel (free)",
         base_url="https://search.parallel.ai/mcp", needs_key=False,
         about="free and anonymous; Parallel sees your queries"),
     ProviderRow(id="duckduckgo", name="DuckDuckGo", base_url="https://html.duckduckgo.com",
