@@ -281,7 +281,7 @@ def token(as_json: bool, config_file: str | None) -> None:
     from clawkit.gateway.server import read_secret
 
     check_home()
-    mode, secret = read_secret(load(config_file), generate=True)
+    mode, secret = read_secret(load(config_file))
     if mode not in ("token", "trusted-proxy"):
         raise ToolInputError(f"gateway.auth.mode is {mode!r}, so there is no token")
     if as_json:
