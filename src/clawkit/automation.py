@@ -16,15 +16,7 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope
-from clawkit.cron.heartbeat import (
-    IDLE_MS,
-    BeatFacts,
-    midnight_ms,
-    settings_of,
-    shape_job,
-    why_off,
-    zone_of,
-)
+from clawkit.cron import heartbeat
 from clawkit.cron.jobs import RUNNING, Job
 from clawkit.cron.protocols import FILE
 from clawkit.cron.service import CronService, iso
@@ -72,22 +64,22 @@ def home_workspace(agents: Agents, agent: str) -> str:
 
 def heartbeat_facts(
     loaded: Loaded, cron: CronService, sessions: SessionStore, agent: str
-) -> tuple[BeatFacts, str]:
+) -> tuple[heartbeat.BeatFacts, str]:
     """What the heartbeat of an agent depends on, and the summary of the last one."""
     agents, now, store = loaded.config.agents, now_ms(), cron.store
-    settings = settings_of(agents, agent)
-    zone = zone_of(agents, settings)
+    settings = heartbeat.settings_of(agents, agent)
+    zone = heartbeat.zone_of(agents, settings)
     files = read_workspace_files(place := home_workspace(agents, agent), (FILE,))
     is_there = bool(files) or os.path.lexists(os.path.join(place, FILE))
     own = store.fact(f"heartbeat:{agent}") if store.exists else {}
     switch = store.fact(HEARTBEATS) if store.exists else {}
     row = cron.heartbeat_job(agent)
     since = (row.state.schedule_activated_at_ms if row else now) or 0
-    spent = store.spent(row.job.id, midnight_ms(now, zone), now) if row else (0, 0.0, 0)
+    spent = store.spent(row.job.id, heartbeat.midnight_ms(now, zone), now) if row else (0, 0.0, 0)
     main = sessions.find(session_key(agent, loaded.config.session.main_key))
     mail = sessions.mailbox.unread(main.id, sandboxed=False) if main else ()
     is_on = bool(switch.get("enabled", True))
-    facts = BeatFacts(
+    facts = heartbeat.BeatFacts(
         settings=settings,
         now_ms=now,
         zone=zone,
@@ -96,7 +88,7 @@ def heartbeat_facts(
         scratch=str(own.get("scratch", "")),
         has_mail=any(not each.sender.startswith(_FROM_OTHERS) for each in mail),
         paused=str(own.get("paused", "")) if is_on else PAUSED,
-        said_ms=max(sessions.last_said(agent, now - IDLE_MS), since),
+        said_ms=max(sessions.last_said(agent, now - heartbeat.IDLE_MS), since),
         runs=spent[0],
         cost=spent[1],
         last_ms=spent[2],
@@ -104,12 +96,12 @@ def heartbeat_facts(
     return facts, str(own.get("summary", ""))
 
 
-def keep_heartbeat(cron: CronService, agent: str, facts: BeatFacts) -> JobRow | None:
+def keep_heartbeat(cron: CronService, agent: str, facts: heartbeat.BeatFacts) -> JobRow | None:
     """Bring the job of an agent's heartbeat in step with its settings; it is made once needed."""
     row = cron.heartbeat_job(agent)
-    if row is None and why_off(facts) is None:
+    if row is None and heartbeat.why_off(facts) is None:
         row = cron.wake_job(agent)
-    return cron.adjust(row, shape_job(row.job, facts)) if row is not None else None
+    return cron.adjust(row, heartbeat.shape_job(row.job, facts)) if row is not None else None
 
 
 def switch_heartbeats(cron: CronService, is_on: bool) -> None:

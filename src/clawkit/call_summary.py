@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from clawkit.content import Text, User
+from clawkit.content import User
 from clawkit.text import one_line, unquote
 
 MAX_CHARS = 100
@@ -46,6 +46,6 @@ def summarize_source(message: User) -> tuple[list[str], str]:
     titles = list(source.titles) if source is not None else []
     if source is None or source.kind != "cron" or source.runs:
         return titles, ""
-    report = unquote("\n".join(each.text for each in message.content if isinstance(each, Text)))
+    report = unquote(message.text)
     # The title of a report ends with the beginning of its text.
     return [each.removesuffix(one_line(report, 200)).rstrip() for each in titles], report

@@ -117,6 +117,10 @@ class User(Value, frozen=True, tag="user"):
     """What the client calls it, and an id of its own, by which a restart knows whether it
     was read; of each message that was joined into it."""
 
+    @property
+    def text(self) -> str:
+        return "\n".join([block.text for block in self.content if isinstance(block, Text)])
+
 
 class Assistant(Value, frozen=True, tag="assistant"):
     content: tuple[Part, ...] = ()

@@ -101,7 +101,7 @@ class Services(Mapping[type, object]):
             BaseEnvironment: self._environment,
             Interpreters: self._interpreters,
             Approvals: self._approvals,
-            Confines: self._confines,
+            Confines: lambda: self._confinement(self._sandbox, scope.session),
             ExecGate: self._gate,
             Sessions: self._sessions,
             Memory: self._memory,
@@ -354,9 +354,6 @@ class Services(Mapping[type, object]):
         from clawkit.process.local_host import LocalHost
 
         return LocalHost(paths.commands_dir(os.environ), max_processes=self._exec.max_processes)
-
-    def _confines(self) -> Any:
-        return self._confinement(self._sandbox, self._scope.session)
 
     def _confinement(self, settings: SandboxSettings, session: str) -> Any:
         from clawkit.sandbox.confinement import Confinement

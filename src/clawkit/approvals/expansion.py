@@ -11,15 +11,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import NamedTuple, assert_never
 
-from clawkit.approvals.shell_words import (
-    LiteralText,
-    Redirect,
-    Tilde,
-    Variable,
-    Wildcard,
-    Word,
-    quote,
-)
+from clawkit.approvals import shell_words as words
 from clawkit.approvals.types import Doubt, FileUse
 from clawkit.text import one_line
 
@@ -275,37 +267,37 @@ class ExpansionContext(NamedTuple):
     home: str
 
 
-def evaluate(word: Word, context: ExpansionContext, code: str = "parameter") -> ExpandedWord:
+def evaluate(word: words.Word, context: ExpansionContext, code: str = "parameter") -> ExpandedWord:
     """Expand a word. Raises `Doubt`, with `code` for an unknown variable."""
     literal = word.literal
     if literal is not None:
-        return ExpandedWord(literal, quote(literal))
+        return ExpandedWord(literal, words.quote(literal))
     texts: list[str] = []
     shown: list[str] = []
     for part in word.parts:
         match part:
-            case LiteralText(value):
+            case words.LiteralText(value):
                 pass
-            case Tilde():
+            case words.Tilde():
                 value = context.home
                 if not value:
                     why = "the home directory for ~ is unknown"
                     raise Doubt(why, word.start, "tilde")
-            case Variable():
+            case words.Variable():
                 value = _variable(part, context, word, code)
-            case Wildcard(value):
+            case words.Wildcard(value):
                 if not _PATTERN.fullmatch(value):
                     raise Doubt("a pattern with unusual characters", word.start, "glob")
             case _:
                 assert_never(part)
         texts.append(value)
-        shown.append(value if isinstance(part, Wildcard) else quote(value))
+        shown.append(value if isinstance(part, words.Wildcard) else words.quote(value))
     text = "".join(texts)
-    glob = any(isinstance(part, Wildcard) for part in word.parts)
-    return ExpandedWord(text, "".join(shown) if glob else quote(text), glob)
+    glob = any(isinstance(part, words.Wildcard) for part in word.parts)
+    return ExpandedWord(text, "".join(shown) if glob else words.quote(text), glob)
 
 
-def _variable(part: Variable, context: ExpansionContext, word: Word, code: str) -> str:
+def _variable(part: words.Variable, context: ExpansionContext, word: words.Word, code: str) -> str:
     value, name = context.variables.get(part.name), one_line(part.name, 40)
     if value is None:
         raise Doubt(f"the value of ${name} is not known in advance", word.start, code)
@@ -317,7 +309,7 @@ def _variable(part: Variable, context: ExpansionContext, word: Word, code: str) 
 
 def quote_always(text: str) -> str:
     """Quote even if not needed, so that it is not a reserved word, option or assignment."""
-    shown = quote(text)
+    shown = words.quote(text)
     return f"'{text}'" if shown == text else shown
 
 
@@ -378,7 +370,7 @@ class Rebuilt:
 
 
 def redirect(
-    node: Redirect, context: ExpansionContext, cwd: str | None, finder: ProgramFinder
+    node: words.Redirect, context: ExpansionContext, cwd: str | None, finder: ProgramFinder
 ) -> Opened:
     """The effect of a redirection. Raises `Doubt` for anything unusual."""
     if node.fd not in (None, 0, 1, 2):
@@ -417,12 +409,12 @@ def _here_document(body: str) -> Opened:
 
 
 def _open(
-    node: Redirect, operator: str, path: str, finder: ProgramFinder, cwd: str | None
+    node: words.Redirect, operator: str, path: str, finder: ProgramFinder, cwd: str | None
 ) -> Opened:
     if not path or path.endswith(("/", "/.")):
         raise Doubt("this redirection does not name a file", node.start, "redirect")
     place = finder.place(path, cwd, node.start)
-    shown = f"{operator}{quote(place)}"
+    shown = f"{operator}{words.quote(place)}"
     if place == "/dev/null":
         return Opened(shown)
     if place.startswith(("/dev/", "/proc/")) or place in ("/dev", "/proc"):

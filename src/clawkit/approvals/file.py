@@ -188,10 +188,8 @@ def add_entry(path: str, agent: str, entry: AllowlistEntry) -> tuple[ApprovalsDo
                 # are later approved permanently in a prompt.
                 source = entry if item.entry.source else item.entry
                 whose = {"source": source.source, "extent": source.extent}
-                children, content = (
-                    entry.children or item.entry.children,
-                    item.entry.content and entry.content,
-                )
+                children = entry.children or item.entry.children
+                content = item.entry.content and entry.content
                 grants = (
                     entry.grants
                     if entry.grants is not None and not entry.source

@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
 
 from clawkit.approvals import options as opts
 from clawkit.approvals.protocols import ScriptFile
@@ -41,97 +40,73 @@ _INTERACTIVE = opts.words_of(
     fsharpi csharp picolisp pil newlisp phpdbg matlab"""
 )
 
-
-class Grammar(NamedTuple):
-    """How to read the arguments of a program."""
-
-    options: opts.Table
-    """Kinds: `flag`, `value`, `attached`; `code`: the value is code; `loads`: the value is loaded
-    first; `module`: the value names what runs; `file`: the value is the script; `about`: prints
-    something and exits; `runs`: needs no script."""
-    operand: Literal["script", "program", "target"] = "script"
-    groups: bool = True
-    permutes: bool = False
-
-
-_GRAMMARS = {
-    "python": Grammar(
-        opts.make_table(
-            flag="bBdEIOPqRsStuvx",
-            value="WX --check-hash-based-pycs",
-            code="c",
-            module="m",
-            about="hV? --help --version --help-all --help-env --help-xoptions",
-        )
+# Kinds: `flag`, `value`, `attached`; `code`: the value is code; `loads`: the value is loaded first;
+# `module`: the value names what runs; `file`: the value is the script; `about`: prints something
+# and exits; `runs`: needs no script.
+_OPTIONS = {
+    "python": opts.make_table(
+        flag="bBdEIOPqRsStuvx",
+        value="WX --check-hash-based-pycs",
+        code="c",
+        module="m",
+        about="hV? --help --version --help-all --help-env --help-xoptions",
     ),
-    "node": Grammar(
-        opts.make_table(
-            flag="""-c --check --enable-source-maps --expose-gc --experimental-strip-types
-            --experimental-vm-modules --no-deprecation --no-warnings --trace-warnings --watch""",
-            value="-C --conditions --test-name-pattern --test-reporter --title",
-            attached="--max-old-space-size= --stack-size=",
-            loads="""-r --require --import --loader --experimental-loader --env-file
-            --env-file-if-exists""",
-            code="-e --eval -p --print -pe",
-            runs="--test",
-            about="-v --version -h --help --v8-options",
-        ),
-        groups=False,
+    "node": opts.make_table(
+        flag="""-c --check --enable-source-maps --expose-gc --experimental-strip-types
+        --experimental-vm-modules --no-deprecation --no-warnings --trace-warnings --watch""",
+        value="-C --conditions --test-name-pattern --test-reporter --title",
+        attached="--max-old-space-size= --stack-size=",
+        loads="""-r --require --import --loader --experimental-loader --env-file
+        --env-file-if-exists""",
+        code="-e --eval -p --print -pe",
+        runs="--test",
+        about="-v --version -h --help --v8-options",
     ),
-    "ruby": Grammar(
-        opts.make_table(
-            flag="aclnpsUw --verbose --yjit --jit --debug",
-            value="E --encoding --external-encoding --internal-encoding",
-            attached="Fi",
-            loads="IrCX",
-            code="e",
-            about="h --help --version --copyright",
-        )
+    "ruby": opts.make_table(
+        flag="aclnpsUw --verbose --yjit --jit --debug",
+        value="E --encoding --external-encoding --internal-encoding",
+        attached="Fi",
+        loads="IrCX",
+        code="e",
+        about="h --help --version --copyright",
     ),
-    "perl": Grammar(
-        opts.make_table(
-            flag="aclnpstTUwWX", attached="CFi", loads="IM", code="eE", about="hvV --help --version"
-        )
+    "perl": opts.make_table(
+        flag="aclnpstTUwWX", attached="CFi", loads="IM", code="eE", about="hvV --help --version"
     ),
-    "awk": Grammar(
-        opts.make_table(
-            flag="bcnPrsS --csv --posix --re-interval --sandbox --traditional",
-            value="Fv --assign --field-separator",
-            code="e --source",
-            file="f --file",
-            about="hV --help --version",
-        ),
-        operand="program",
+    "awk": opts.make_table(
+        flag="bcnPrsS --csv --posix --re-interval --sandbox --traditional",
+        value="Fv --assign --field-separator",
+        code="e --source",
+        file="f --file",
+        about="hV --help --version",
     ),
-    "sed": Grammar(
-        opts.make_table(
-            flag="""bEnrsuz --debug --follow-symlinks --in-place --null-data --posix --quiet
-            --regexp-extended --sandbox --separate --silent --unbuffered --zero-terminated""",
-            value="l --line-length",
-            attached="i --in-place=",
-            code="e --expression",
-            file="f --file",
-            about="h --help --version",
-        ),
-        operand="program",
-        permutes=True,
+    "sed": opts.make_table(
+        flag="""bEnrsuz --debug --follow-symlinks --in-place --null-data --posix --quiet
+        --regexp-extended --sandbox --separate --silent --unbuffered --zero-terminated""",
+        value="l --line-length",
+        attached="i --in-place=",
+        code="e --expression",
+        file="f --file",
+        about="h --help --version",
     ),
-    "make": Grammar(
-        opts.make_table(
-            flag="""bBdeikLmnpqrRsStw --always-make --debug --dry-run --ignore-errors --jobs
-            --just-print --keep-going --no-builtin-rules --no-print-directory --print-directory
-            --question --quiet --silent --touch --trace --warn-undefined-variables""",
-            value="CIoW --directory --include-dir",
-            attached="jlO --debug= --jobs= --load-average= --output-sync= --shuffle=",
-            code="E --eval",
-            file="f --file --makefile",
-            about="hv --help --version",
-        ),
-        operand="target",
-        permutes=True,
+    "make": opts.make_table(
+        flag="""bBdeikLmnpqrRsStw --always-make --debug --dry-run --ignore-errors --jobs
+        --just-print --keep-going --no-builtin-rules --no-print-directory --print-directory
+        --question --quiet --silent --touch --trace --warn-undefined-variables""",
+        value="CIoW --directory --include-dir",
+        attached="jlO --debug= --jobs= --load-average= --output-sync= --shuffle=",
+        code="E --eval",
+        file="f --file --makefile",
+        about="hv --help --version",
     ),
 }
-INTERPRETERS = _RARE | _INTERACTIVE | (_GRAMMARS.keys() - {"make"})
+_UNGROUPED = frozenset({"node"})
+"""Where `-ab` does not mean `-a -b`."""
+_PERMUTING = frozenset({"sed", "make"})
+"""Where options may follow operands."""
+_OPERANDS = {"awk": "program", "sed": "program", "make": "target"}
+"""What the first operand is; that of the others is a script."""
+INTERPRETERS = _RARE | _INTERACTIVE | (_OPTIONS.keys() - {"make"})
 
 _KNOWN: dict[str, str] = {
     **{name: name for name in (*INTERPRETERS, *SHELLS)},
@@ -323,11 +298,10 @@ def _is_input(text: str, cwd: str | None) -> bool:
 
 def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
     """Read a call by its table. Raises `LookupError` if that is not certain."""
-    grammar, call = _GRAMMARS[language], Called()
+    operand, call = _OPERANDS.get(language, "script"), Called()
     settled = False  # whether it is known what runs
-    for option in opts.read_options(
-        argv, grammar.options, groups=grammar.groups, permutes=grammar.permutes
-    ):
+    groups, permutes = language not in _UNGROUPED, language in _PERMUTING
+    for option in opts.read_options(argv, _OPTIONS[language], groups=groups, permutes=permutes):
         match option.kind:
             case "about":
                 return call
@@ -336,18 +310,18 @@ def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
             case "module" if (name := option.value.partition(".")[0]) in _TAKING:
                 call.code = call.reads = f"the module {name} can run arbitrary code"
             case "file":
-                if grammar.operand == "target":
+                if operand == "target":
                     call.code = "its arguments choose the makefile"
                 if _is_input(option.value, cwd):
                     call.reads = _READS
             case "operand":
                 arg = argv[option.at]
-                if grammar.operand == "target":
+                if operand == "target":
                     if arg.glob or "$" in arg.text or _ASSIGNS_CODE.match(arg.text):
                         call.code = _BRINGS
-                elif grammar.operand == "program" and not settled:
+                elif operand == "program" and not settled:
                     call.code = _BRINGS
-                elif grammar.operand == "script":
+                elif operand == "script":
                     if not settled:
                         call.script = arg
                         call.reads = _READS if _is_input(arg.text, cwd) else call.reads
@@ -355,8 +329,8 @@ def _read_table(language: str, argv: Sequence[Arg], cwd: str | None) -> Called:
         settled = settled or option.kind in _SETTLES
         if language == "python" and option.kind in ("code", "module"):
             return call
-    if not settled and grammar.operand == "program":
+    if not settled and operand == "program":
         call.code = _BRINGS
-    elif not settled and grammar.operand == "script":
+    elif not settled and operand == "script":
         call.reads = _READS
     return call

@@ -11,7 +11,7 @@ import msgspec
 
 from clawkit.agent.events import Noticed, no_listener
 from clawkit.agent_session import Agent
-from clawkit.content import Image, Message, Text
+from clawkit.content import Image, Message
 from clawkit.core.result import Result
 from clawkit.errors import ConflictError, ToolAuthorizationError
 from clawkit.ui import calls, commands
@@ -66,14 +66,9 @@ class ChatRoom(ChatSession):
         return {"rows": list(self.greeting()), "words": words}
 
     def state(self) -> dict[str, Any]:
-        turns = self.agent.turns
-        texts = (
-            "\n".join(block.text for block in each.content if isinstance(block, Text))
-            for each in turns.waiting
-        )
         return {
             "facts": self.describe(),
-            "waiting": list(texts),
+            "waiting": [each.text for each in self.agent.turns.waiting],
             "working": list(self.describe_subagents()),
             "busy": self.is_busy,
         }

@@ -148,11 +148,6 @@ def _echo_run(entry: Mapping[str, Any], *, is_latest: bool = True, full: bool = 
     _echo(iter(lines))
 
 
-def _tell_more(more: bool, limit: int) -> None:
-    if more:
-        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
-
-
 def _tell_job(jobs: Jobs, job: Mapping[str, Any], done: str, *, as_json: bool) -> None:
     """Print how a job is understood, and what was done with it, if anything was."""
     note = jobs.idle_note if done and job["enabled"] else ""
@@ -192,7 +187,7 @@ def list_jobs(jobs: Jobs, everything: bool, limit: int, as_json: bool) -> None:
         return
     rows = [[printable(cell, "") for cell in told.job_cells(each)] for each in found]
     cli.print_table(told.HEAD, rows, min_last=20)
-    _tell_more(more, limit)
+    cli.tell_more(more, limit)
     cli.warn(filter(None, [jobs.idle_note]))
 
 
@@ -370,7 +365,7 @@ def runs(jobs: Jobs, which: str, limit: int, full: bool, as_json: bool) -> None:
         seen.add(entry["jobId"])
     if not entries:
         click.echo("Nothing has run yet.")
-    _tell_more(more, limit)
+    cli.tell_more(more, limit)
 
 
 @click.command()

@@ -43,14 +43,8 @@ from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database
 from clawkit.text import human_size, human_time, one_line
 from clawkit.tools._memory import is_enabled
+from clawkit.web.search import table as search
 from clawkit.web.search.protocols import SearchError
-from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
-from clawkit.web.search.table import (
-    check_settings,
-    named_provider,
-    ready_providers,
-    settings_of,
-)
 
 MAX_CHECKED = 512 * 1024 * 1024
 """Larger stores are not checked: it would take too long."""
@@ -439,17 +433,17 @@ def check_search(loaded: Loaded) -> Findings:
     if config.tools.web and not config.tools.web.search.enabled:
         yield ok("web search is off: tools.web.search.enabled is false")
         return
-    named, ready = named_provider(config), ready_providers(config, env)
+    named, ready = search.named_provider(config), search.ready_providers(config, env)
     if not (named or ready):
         what = "no search service is chosen: web_search asks at its first use"
         yield ok(what, "clawkit configure search")
         return
-    row = SEARCH_PROVIDERS.get(named or ready[0])
+    row = search.PROVIDERS.get(named or ready[0])
     if row is None:
         yield ok(f"web search by the plugin {named}")
         return
     try:
-        check_settings(settings_of(config, row), row)
+        search.check_settings(search.settings_of(config, row), row)
     except SearchError as error:
         yield fault(str(error))
         return
@@ -459,6 +453,6 @@ def check_search(loaded: Loaded) -> Findings:
         setting = f"{where}.{'baseUrl' if row.needs_address else 'apiKey'}"
         yield fault(f"web search by {row.name} has no {lacks}", f"set {row.env[0]}, or {setting}")
         return
-    more = [] if named else [SEARCH_PROVIDERS[each].name for each in ready[1:]]
+    more = [] if named else [search.PROVIDERS[each].name for each in ready[1:]]
     after = f"; if it fails, {', '.join(more)}" if more else ""
     yield ok(f"web search by {row.name}{after}")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from clawkit.cli import options as cli
 from clawkit.cli.gateway_answers import HealthAnswer, HelloAnswer, LoginCode, WaitingDevices
 from clawkit.cli.gateway_status import (
     describe_state,
@@ -23,16 +24,6 @@ from clawkit.cli.gateway_status import (
     explain_waiting,
     how_started,
     say_local,
-)
-from clawkit.cli.options import (
-    config_option,
-    counted,
-    json_option,
-    print_json,
-    print_table,
-    refuse_commands,
-    suggest,
-    warn,
 )
 from clawkit.config.load import load
 from clawkit.errors import ConfigError, ToolError, ToolInputError
@@ -45,14 +36,7 @@ if TYPE_CHECKING:
     from clawkit.gateway.record import StartedBy
 
 _NEEDED = ("starlette", "uvicorn", "websockets", "cryptography")
-_TIMEOUT = click.option(
-    "--timeout",
-    "timeout_s",
-    type=click.FloatRange(0.1, 86_400),
-    default=30.0,
-    show_default=True,
-    help="Seconds to wait for an answer.",
-)
+_TIMEOUT = cli.timeout_option("Seconds to wait for an answer.", 86_400)
 
 
 class GivenGateway(NamedTuple):
@@ -88,14 +72,14 @@ def _using(command: Any) -> Any:
 
     @wraps(command)
     def run(url: Any, token: Any, timeout_s: Any, config_file: Any, **more: Any) -> None:
-        refuse_commands("use the gateway")
+        cli.refuse_commands("use the gateway")
         command(GivenGateway(config_file, url, token, timeout_s), **more)
 
     token = click.option(
         "--token", help="What to log in with. Default: as configured; nothing with --url."
     )
     url = click.option("--url", help="Address of another gateway, ws:// or wss://.")
-    return url(token(_TIMEOUT(config_option(run))))
+    return url(token(_TIMEOUT(cli.config_option(run))))
 
 
 def check_installed() -> None:
@@ -112,19 +96,19 @@ def check_installed() -> None:
 @click.option(
     "--started-by", type=click.Choice(("run", "start", "service")), default="run", hidden=True
 )
-@config_option
+@cli.config_option
 def run(port: int | None, started_by: StartedBy, config_file: str | None) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
     It listens on this machine only, unless gateway.bind says otherwise, and never beyond it without
     authentication.
     """
-    refuse_commands("run a gateway")
+    cli.refuse_commands("run a gateway")
     check_installed()
     from clawkit.gateway import serve
 
     loaded = load(config_file)
-    warn(map(str, loaded.warnings))
+    cli.warn(map(str, loaded.warnings))
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
 
     def say(host: str, at: int, fingerprint: str) -> None:
@@ -170,25 +154,25 @@ def call(given: GivenGateway, method: str, params: str) -> None:
         raise click.UsageError(what) from None
     with given.connect() as link:
         try:
-            print_json(link.call(method, wanted, given.timeout_s))
+            cli.print_json(link.call(method, wanted, given.timeout_s))
         except ToolError as error:
             if not str(error).startswith("unknown method"):
                 raise
-            hint = suggest(method, link.methods) or "; docs/gateway-protocol.md lists them"
+            hint = cli.suggest(method, link.methods) or "; docs/gateway-protocol.md lists them"
             raise ToolError(f"{error}{hint}") from None
 
 
 @click.command()
-@json_option
+@cli.json_option
 @_using
 def health(given: GivenGateway, as_json: bool) -> None:
     """Ask the running gateway for its health."""
     found = given.call("health", HealthAnswer)
     if as_json:
-        print_json(found)
+        cli.print_json(found)
         return
     agents = ", ".join(
-        f"{each['agentId']} ({counted(each['sessions']['count'], 'session')})"
+        f"{each['agentId']} ({cli.counted(each['sessions']['count'], 'session')})"
         for each in found["agents"]
     )
     _say(f"ok, answered in {found['durationMs']} ms; agents: {agents}")
@@ -201,7 +185,7 @@ def _say(*lines: str) -> None:
 
 
 @click.command()
-@json_option
+@cli.json_option
 @_using
 def status(given: GivenGateway, as_json: bool) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
@@ -222,7 +206,7 @@ def status(given: GivenGateway, as_json: bool) -> None:
     except ConfigError as error:
         if as_json:
             about = {**describe_state(state), "running": state.is_ready, "error": str(error)}
-            print_json(about)
+            cli.print_json(about)
         elif (record := state.record) is not None and record.config_problem:
             _say(f"{record.url}: running, {how_started(record)}")
             _say("It uses what it read before the configuration file became invalid.")
@@ -231,7 +215,7 @@ def status(given: GivenGateway, as_json: bool) -> None:
         why = "\n".join(filter(None, (str(error), explain_silence(state))))
         if not as_json:
             raise ToolError(why) from None
-        print_json({**describe_state(state), "running": False, "error": why, **shown})
+        cli.print_json({**describe_state(state), "running": False, "error": why, **shown})
         raise click.exceptions.Exit(1) from None
     snapshot, version = hello["snapshot"], hello["server"]["version"]
     config = snapshot["health"].get("config", {})
@@ -239,7 +223,7 @@ def status(given: GivenGateway, as_json: bool) -> None:
         about = {**describe_state(state), "running": True, **shown, "version": version}
         about |= {key: snapshot[key] for key in ("uptimeMs", "presence")}
         about |= {"configState": config, "auth": hello["auth"]["method"]}
-        print_json(about | {"pendingDevices": len(waiting)})
+        cli.print_json(about | {"pendingDevices": len(waiting)})
         return
     uptime = human_time(snapshot["uptimeMs"] / 1000)
     _say(f"{target.url}: clawkit {version}, running for {uptime}")
@@ -250,11 +234,11 @@ def status(given: GivenGateway, as_json: bool) -> None:
     keys = ("host", "mode", "version", "platform")
     rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
     head = ("CONNECTED", "KIND", "VERSION", "PLATFORM")
-    print_table(head, [[printable(one_line(cell, 60), "") for cell in row] for row in rows])
+    cli.print_table(head, [[printable(one_line(cell, 60), "") for cell in row] for row in rows])
 
 
 @click.command()
-@json_option
+@cli.json_option
 @_using
 def url(given: GivenGateway, as_json: bool) -> None:
     """Print an address that opens the control page logged in: once, within ten minutes."""
@@ -264,27 +248,27 @@ def url(given: GivenGateway, as_json: bool) -> None:
     # the browser's cache for it. What follows the # is not sent to servers, so it is in no log.
     address = f"{scheme}://{parts.netloc}{made['path']}?{token_hex(4)}#code={made['code']}"
     if as_json:
-        print_json({"url": address, "expiresAtMs": made["expiresAtMs"]})
+        cli.print_json({"url": address, "expiresAtMs": made["expiresAtMs"]})
     else:
         click.echo(printable(address))
 
 
 @click.command()
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def token(as_json: bool, config_file: str | None) -> None:
     """Print the token that clients log in with; it is generated if none is configured."""
-    refuse_commands("read the token of the gateway")
+    cli.refuse_commands("read the token of the gateway")
     check_installed()
     say_local(config_file)
     from clawkit.gateway.background import check_home
     from clawkit.gateway.server import read_secret
 
     check_home()
-    mode, secret = read_secret(load(config_file), generate=True)
+    mode, secret = read_secret(load(config_file))
     if mode not in ("token", "trusted-proxy"):
         raise ToolInputError(f"gateway.auth.mode is {mode!r}, so there is no token")
     if as_json:
-        print_json({"token": secret})
+        cli.print_json({"token": secret})
     else:
         click.echo(secret)

@@ -14,30 +14,12 @@ import click
 
 from clawkit.agent import events
 from clawkit.approvals.binding import choice_of
-from clawkit.cli.gateway_answers import (
-    AskedApproval,
-    ChatOpened,
-    ChatState,
-    LineDone,
-    ResolvedApproval,
-    ToldEvent,
-    TurnAccepted,
-)
+from clawkit.cli import gateway_answers as answers
 from clawkit.cli.gateway_turn import CHAT, chat_params
 from clawkit.core.approval import Approver, Question
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ToolError
-from clawkit.gateway.client import (
-    SILENCE_S,
-    CallError,
-    Link,
-    MalformedAnswerError,
-    as_object,
-    connect_again,
-    is_first_answer,
-    payload_of,
-    read_as,
-)
+from clawkit.gateway import client
 from clawkit.text import printable
 
 GIVE_UP_S = 180.0
@@ -58,7 +40,7 @@ the first connection broke that it was sent on, else 0."""
 class SessionFollower(ABC):
     """Follows a session. Requests with an idempotency key outlive the connection."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: client.Link) -> None:
         self.link = link
         self.is_connected = False
         self.key: str | None = None
@@ -78,7 +60,7 @@ class SessionFollower(ABC):
         """When the gateway last said something, by a clock that goes on while the machine sleeps
         or this process is suspended."""
         self._loop = asyncio.get_running_loop()
-        self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
+        self._watch = self._loop.call_later(client.SILENCE_S, self._lose, "it does not answer")
         self._listen()
 
     # What a terminal does
@@ -86,7 +68,7 @@ class SessionFollower(ABC):
     @abstractmethod
     def show(self, event: events.Event, run: str) -> None: ...
     @abstractmethod
-    def hear(self, payload: ToldEvent) -> None:
+    def hear(self, payload: answers.ToldEvent) -> None:
         """Show something that is no event of the agent."""
 
     @abstractmethod
@@ -108,7 +90,7 @@ class SessionFollower(ABC):
     def gone(self, error: ToolError) -> None:  # noqa: B027  # the error may be enough
         """The connection could not be made again; whoever waits for an answer gets the error."""
 
-    def accept(self, payload: TurnAccepted) -> None:
+    def accept(self, payload: answers.TurnAccepted) -> None:
         """The gateway has accepted a request that it will answer again."""
         if payload["blind"]:
             from clawkit.cli.agent import BLIND
@@ -123,7 +105,7 @@ class SessionFollower(ABC):
             raise ToolError("there is no connection to the gateway now")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._send(future, method, params, 0.0)
-        return read_as(kind, payload_of(await future))
+        return client.read_as(kind, client.payload_of(await future))
 
     def _send(self, *waiting: *Waiting) -> None:
         future, method, params, _ = waiting
@@ -173,15 +155,15 @@ class SessionFollower(ABC):
 
     def _read(self) -> None:
         self._watch.cancel()
-        self._watch = self._loop.call_later(SILENCE_S, self._lose, "it does not answer")
+        self._watch = self._loop.call_later(client.SILENCE_S, self._lose, "it does not answer")
         now, before = time.time(), self._heard
         try:
             for frame in self.link.read():
                 self._take_frame(frame)
-            if now - before > SILENCE_S:  # what came now may be old
+            if now - before > client.SILENCE_S:  # what came now may be old
                 raise ToolError("it was not heard for long")
             self._heard = now
-        except MalformedAnswerError as error:
+        except client.MalformedAnswerError as error:
             self._disconnect()
             self._give_up(f"{self.link.target.url}: {error}")
         except (OSError, ToolError) as error:
@@ -216,13 +198,13 @@ class SessionFollower(ABC):
             await asyncio.sleep(pause_s)
             pause_s = min(MAX_PAUSE_S, pause_s * 2)
             try:
-                self.link = await in_thread(connect_again, self.link.target)
+                self.link = await in_thread(client.connect_again, self.link.target)
                 self._listen()
                 await self.back()
             except asyncio.CancelledError:
                 return None  # lost again, or left
             except (OSError, ToolError) as error:
-                is_refused = isinstance(error, CallError) and error.code != SHUTTING_DOWN
+                is_refused = isinstance(error, client.CallError) and error.code != SHUTTING_DOWN
                 is_final = is_refused and (self.is_connected or not self.link.target.is_own)
                 if is_final or time.monotonic() - began > GIVE_UP_S:
                     return self._give_up(f"{LOST}, and cannot be made again: {error}")
@@ -255,25 +237,25 @@ class SessionFollower(ABC):
         elif name == "clawkit.event" and self.is_opening:
             self.link.events.append(frame)
         elif name == "clawkit.event":
-            told: ToldEvent = read_as(ToldEvent, payload)
+            told: answers.ToldEvent = client.read_as(answers.ToldEvent, payload)
             if self.key not in (None, told["key"]):
                 pass  # of a session that was left
             elif "event" in told:
                 self._tell(told, told["event"])
             else:
                 self.hear(told)
-        elif name == "exec.approval.requested" and "clawkit" in as_object(payload):
-            self._ask(read_as(AskedApproval, payload))
+        elif name == "exec.approval.requested" and "clawkit" in client.as_object(payload):
+            self._ask(client.read_as(answers.AskedApproval, payload))
         elif name == "exec.approval.resolved":
-            resolved: ResolvedApproval = read_as(ResolvedApproval, payload)
+            resolved: answers.ResolvedApproval = client.read_as(answers.ResolvedApproval, payload)
             if (asking := self._questions.pop(resolved["id"], None)) is not None:
                 asking.cancel()
 
     def _answer(self, id_: str, frame: dict[str, Any]) -> None:
         future, method, params, _ = self._waiting[id_]
-        if frame.get("ok") and is_first_answer(method, frame.get("payload")):
-            return self.accept(read_as(TurnAccepted, frame["payload"]))
-        is_ending = as_object(frame.get("error")).get("details") == {"code": SHUTTING_DOWN}
+        if frame.get("ok") and client.is_first_answer(method, frame.get("payload")):
+            return self.accept(client.read_as(answers.TurnAccepted, frame["payload"]))
+        is_ending = client.as_object(frame.get("error")).get("details") == {"code": SHUTTING_DOWN}
         if is_ending and "idempotencyKey" in params:
             return None  # it is sent again when the gateway is back
         del self._waiting[id_]
@@ -281,7 +263,7 @@ class SessionFollower(ABC):
             future.set_result(frame)
         return None
 
-    def _tell(self, told: ToldEvent, event: events.Event) -> None:
+    def _tell(self, told: answers.ToldEvent, event: events.Event) -> None:
         if isinstance(event, events.Said | events.Answered | events.ResultStored):
             number = told.get("number", 0)
             if number <= self.seen:
@@ -294,10 +276,10 @@ class SessionFollower(ABC):
     # Questions
 
     async def ask_pending(self) -> None:
-        for asked in await self.call("exec.approval.list", {}, list[AskedApproval]):
+        for asked in await self.call("exec.approval.list", {}, list[answers.AskedApproval]):
             self._ask(asked)
 
-    def _ask(self, asked: AskedApproval) -> None:
+    def _ask(self, asked: answers.AskedApproval) -> None:
         id_, question = asked["id"], asked["clawkit"]
         if question.session not in self.sessions or id_ in self._questions:
             return
@@ -323,18 +305,18 @@ class RemoteChat(SessionFollower):
 
     is_over = has_keyboard = False
 
-    def __init__(self, link: Link, options: dict[str, Any]) -> None:
+    def __init__(self, link: client.Link, options: dict[str, Any]) -> None:
         super().__init__(link)
         self._options = options
         self.key, self.name, self.is_opening = "", "", True
 
     @abstractmethod
-    def show_opened(self, opened: ChatOpened) -> None:
+    def show_opened(self, opened: answers.ChatOpened) -> None:
         """Show the beginning of a session."""
 
-    def show_state(self, state: ChatState) -> None: ...
+    def show_state(self, state: answers.ChatState) -> None: ...
 
-    def enter(self, opened: ChatOpened, *, is_known: bool = False) -> None:
+    def enter(self, opened: answers.ChatOpened, *, is_known: bool = False) -> None:
         """Go on with a session that was opened."""
         self.key, self.name, self.is_opening = opened["key"], opened["name"], False
         self.sessions = {opened["key"]}
@@ -354,15 +336,17 @@ class RemoteChat(SessionFollower):
         self.is_opening = True  # what happens there is shown after what was said before
         params = chat_params(self.link.target, options, session, keyboard=self.has_keyboard)
         try:
-            opened = await self.call(CHAT, params | more, ChatOpened)
+            opened = await self.call(CHAT, params | more, answers.ChatOpened)
         finally:
             self.is_opening = False
         self.enter(opened, is_known=bool(more))
 
-    async def type(self, line: str, key: str = "", **more: Any) -> LineDone:
+    async def type(self, line: str, key: str = "", **more: Any) -> answers.LineDone:
         """Type a line; returns what the gateway says about it. Raises `ToolError`."""
         params = {"key": self.key, "line": line, "idempotencyKey": key or os.urandom(16).hex()}
-        done: LineDone = await self.call("clawkit.chat.type", params | more, LineDone)
+        done: answers.LineDone = await self.call(
+            "clawkit.chat.type", params | more, answers.LineDone
+        )
         self.is_over = done.get("over", False)
         if "state" in done:
             self.show_state(done["state"])

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
+from clawkit.cli import options as cli
 from clawkit.cli.gateway import check_installed
 from clawkit.cli.gateway_logs import log_file
 from clawkit.cli.gateway_status import describe, explain_reach, say_local
-from clawkit.cli.options import (
-    F,
-    config_option,
-    confirm,
-    json_option,
-    print_done,
-    refuse_commands,
-    warn,
-    yes_option,
-)
 from clawkit.config.load import load
 from clawkit.config.paths import abbreviate_home, home
 from clawkit.config.paths import config_file as usual_config
@@ -40,47 +31,40 @@ _PORT = click.option(
 )
 
 
-def _timeout(about: str) -> Callable[[F], F]:
-    kind = click.FloatRange(0.1, 3_600)
-    return click.option(
-        "--timeout", "timeout_s", type=kind, default=30.0, show_default=True, help=about
-    )
-
-
 def _say_started(record: RunningGateway, how: str, as_json: bool) -> None:
     rows = [f"clawkit gateway: {how}, process {record.pid}, {record.url}"]
     rows += explain_reach(record.host, record.port, record.fingerprint)
     rows.append(f"Log: {abbreviate_home(log_file())}")
-    print_done(as_json, {how: True, **describe(record)}, "\n".join(rows))
+    cli.print_done(as_json, {how: True, **describe(record)}, "\n".join(rows))
 
 
 @click.command()
 @_PORT
-@_timeout("Seconds to wait until it is ready.")
-@json_option
-@config_option
+@cli.timeout_option("Seconds to wait until it is ready.")
+@cli.json_option
+@cli.config_option
 def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | None) -> None:
     """Start the gateway in the background, and wait until it is ready.
 
     It keeps running when the terminal is closed. Its log is in logs/gateway.jsonl in the home
     directory.
     """
-    refuse_commands("start a gateway")
+    cli.refuse_commands("start a gateway")
     check_installed()
     say_local(config_file)
     from clawkit.gateway import background
 
-    warn(map(str, load(config_file).warnings))
+    cli.warn(map(str, load(config_file).warnings))
     _say_started(background.start(config_file, port, timeout_s), "started", as_json)
 
 
 @click.command()
-@_timeout("Seconds to wait until it has stopped.")
+@cli.timeout_option("Seconds to wait until it has stopped.")
 @click.option("--force", is_flag=True, help="Kill it if it has not stopped by then.")
-@json_option
+@cli.json_option
 def stop(timeout_s: float, force: bool, as_json: bool) -> None:
     """Stop the gateway of this home gracefully, however it was started."""
-    refuse_commands("stop the gateway")
+    cli.refuse_commands("stop the gateway")
     say_local()
     from clawkit.gateway import background
     from clawkit.gateway.record import look
@@ -94,20 +78,20 @@ def stop(timeout_s: float, force: bool, as_json: bool) -> None:
     is_killed = background.stop(state.pid, timeout_s, force=force)
     done = {"stopped": True, "pid": state.pid, "killed": is_killed}
     how = "killed" if is_killed else "stopped"
-    print_done(as_json, done, f"clawkit gateway: {how}, process {state.pid}")
+    cli.print_done(as_json, done, f"clawkit gateway: {how}, process {state.pid}")
 
 
 @click.command()
 @_PORT
-@_timeout("Seconds to wait until the old one has stopped, and the new one is ready.")
-@json_option
-@config_option
+@cli.timeout_option("Seconds to wait until the old one has stopped, and the new one is ready.")
+@cli.json_option
+@cli.config_option
 def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str | None) -> None:
-    """Stop the gateway gracefully and start it again, with the same options.
+    """Stop the gateway gracefully and start it again, with the same cli.
 
     If none is running, it is started. An invalid configuration leaves the running one alone.
     """
-    refuse_commands("restart the gateway")
+    cli.refuse_commands("restart the gateway")
     check_installed()
     say_local(config_file)
     from clawkit.gateway import background
@@ -121,7 +105,7 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
             config_file = config_file or before.config
         if port is None:  # a free one that was taken is kept: clients know it
             port = before.port if before.asked_port == 0 else before.asked_port
-    warn(map(str, load(config_file).warnings))
+    cli.warn(map(str, load(config_file).warnings))
     if before is not None and before.started_by == "service":
         _control([make_service_file(os.environ).restart])
         record = background.await_ready(state.pid, timeout_s)
@@ -185,10 +169,10 @@ def _read_ours(path: str) -> str | None:
 
 @click.command()
 @_PORT
-@yes_option()
+@cli.yes_option()
 @click.option("--no-start", is_flag=True, help="Only write the file.")
-@json_option
-@config_option
+@cli.json_option
+@cli.config_option
 def install(
     port: int | None, yes: bool, no_start: bool, as_json: bool, config_file: str | None
 ) -> None:
@@ -198,19 +182,19 @@ def install(
     contains no secrets: the service reads them from the configuration, and from .env in the home
     directory.
     """
-    refuse_commands("install a service")
+    cli.refuse_commands("install a service")
     check_installed()
     from clawkit.gateway.service_file import make_service_file
     from clawkit.store import write_atomic
 
-    warn(map(str, load(config_file).warnings))
+    cli.warn(map(str, load(config_file).warnings))
     made = make_service_file(os.environ, config_file, port)
     existing = _read_ours(made.path)
     click.echo(printable(f"{made.path}:\n\n{made.text}"), err=True)
     if existing != made.text:
         if not yes:
             verb = "Replace" if existing is not None else "Write"
-            confirm(f"{verb} this file?", "nothing was written")
+            cli.confirm(f"{verb} this file?", "nothing was written")
         os.makedirs(os.path.dirname(made.path), exist_ok=True)
         write_atomic(made.path, made.text.encode(), mode=0o644)
     is_started = False if no_start else _enable(made)
@@ -244,7 +228,7 @@ def _say_installed(made: ServiceFile, is_started: bool, no_start: bool, as_json:
         said += "\nIt stops when you log out. To start it at boot and keep it, type: "
         said += "loginctl enable-linger"
     shown = {"installed": made.path, "service": made.name, "started": is_started}
-    print_done(as_json, {**shown, "commands": todo}, f"Wrote {made.path}.\n{said}")
+    cli.print_done(as_json, {**shown, "commands": todo}, f"Wrote {made.path}.\n{said}")
 
 
 def _lingers() -> bool:
@@ -257,11 +241,11 @@ def _lingers() -> bool:
 
 
 @click.command()
-@yes_option()
-@json_option
+@cli.yes_option()
+@cli.json_option
 def uninstall(yes: bool, as_json: bool) -> None:
     """Stop the service and remove its file. Sessions, settings and the log are kept."""
-    refuse_commands("remove a service")
+    cli.refuse_commands("remove a service")
     from clawkit.gateway.service_file import make_service_file
 
     made = make_service_file(os.environ)
@@ -273,7 +257,7 @@ def uninstall(yes: bool, as_json: bool) -> None:
     steps = [*(" ".join(each) for each in made.disable), f"rm {made.path}"]
     click.echo(printable("This runs:\n  " + "\n  ".join(steps)), err=True)
     if not yes:
-        confirm("Remove the service?", "nothing was removed")
+        cli.confirm("Remove the service?", "nothing was removed")
     problem = ""
     try:
         _control(made.disable)
@@ -283,6 +267,6 @@ def uninstall(yes: bool, as_json: bool) -> None:
     with suppress(ToolError):
         _control(made.forget)
     if problem and not as_json:
-        warn([f"{problem}; if the gateway is still running, type: clawkit gateway stop"])
+        cli.warn([f"{problem}; if the gateway is still running, type: clawkit gateway stop"])
     done = {"removed": made.path, "warning": problem or None}
-    print_done(as_json, done, f"Removed {made.path}.")
+    cli.print_done(as_json, done, f"Removed {made.path}.")

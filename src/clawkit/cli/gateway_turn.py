@@ -12,15 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from clawkit.errors import ClawkitError, ToolError
-from clawkit.gateway.client import (
-    CallError,
-    Link,
-    Target,
-    as_object,
-    connect,
-    find_for_command,
-    read_as,
-)
+from clawkit.gateway import client
 
 if TYPE_CHECKING:
     from clawkit.cli.gateway_answers import ChatOpened
@@ -58,7 +50,7 @@ _DEFAULTS: dict[str, Any] = {
 class StartedTurn(NamedTuple):
     """A turn that the gateway was asked for."""
 
-    link: Link
+    link: client.Link
     number: str
     """The id of the request."""
     params: dict[str, Any]
@@ -85,12 +77,12 @@ def only_local(options: dict[str, Any]) -> str:
     return next((name for name, is_given in others.items() if is_given), "")
 
 
-def find_gateway(options: dict[str, Any], also: Sequence[str] = ()) -> Target | None:
+def find_gateway(options: dict[str, Any], also: Sequence[str] = ()) -> client.Target | None:
     """The gateway to use for a command with these options; None to work without one. `also` are
     options that this command does not send."""
     if options["local"]:
         return None
-    target = find_for_command(options["config_file"])
+    target = client.find_for_command(options["config_file"])
     if target is None:
         return None
     from clawkit.process.process_table import is_inside_command
@@ -112,7 +104,7 @@ def say_local(why: str) -> None:
     print(f"clawkit: {printable(why)}; running without it", file=sys.stderr, flush=True)
 
 
-def place_of(target: Target, options: dict[str, Any]) -> dict[str, Any]:
+def place_of(target: client.Target, options: dict[str, Any]) -> dict[str, Any]:
     """Which session the options mean, for the gateway."""
     if options["go_on"] and options["session"]:
         raise ClawkitError("--continue and --session cannot be combined")
@@ -125,7 +117,7 @@ def place_of(target: Target, options: dict[str, Any]) -> dict[str, Any]:
     return {"goOn": options["go_on"]} | {name: value for name, value in given.items() if value}
 
 
-def turn_params(target: Target, options: dict[str, Any], message: str) -> dict[str, Any]:
+def turn_params(target: client.Target, options: dict[str, Any], message: str) -> dict[str, Any]:
     return {
         "message": message,
         **place_of(target, options),
@@ -135,20 +127,20 @@ def turn_params(target: Target, options: dict[str, Any], message: str) -> dict[s
     }
 
 
-def begin(target: Target, options: dict[str, Any], message: str) -> StartedTurn | None:
+def begin(target: client.Target, options: dict[str, Any], message: str) -> StartedTurn | None:
     """Ask for a turn; None if the gateway is of another version. Raises `ToolError`."""
     params = turn_params(target, options, message) | {"idempotencyKey": os.urandom(16).hex()}
     link = open_link(target, METHOD)
     return None if link is None else StartedTurn(link, link.request(METHOD, params), params)
 
 
-def open_link(target: Target, method: str) -> Link | None:
+def open_link(target: client.Target, method: str) -> client.Link | None:
     """Connect to a gateway that has a method; None if it is of another version, which is said."""
-    link = connect(target)
+    link = client.connect(target)
     if method in link.methods:
         return link
     link.close()
-    version = as_object(link.hello.get("server")).get("version", "")
+    version = client.as_object(link.hello.get("server")).get("version", "")
     what = f"the gateway at {target.url} ({version}) is of another version"
     if not target.is_own:
         raise ToolError(f"{what}, and cannot do this; update it, or add --local")
@@ -157,8 +149,8 @@ def open_link(target: Target, method: str) -> Link | None:
 
 
 def open_chat(
-    target: Target, options: dict[str, Any], *, keyboard: bool
-) -> tuple[Link, ChatOpened] | None:
+    target: client.Target, options: dict[str, Any], *, keyboard: bool
+) -> tuple[client.Link, ChatOpened] | None:
     """Open a chat, and what it begins with; None if it has to run without the gateway. Raises
     `ToolError`."""
     link = open_link(target, CHAT)
@@ -168,17 +160,17 @@ def open_chat(
         from clawkit.cli import gateway_answers
 
         params = chat_params(target, options, keyboard=keyboard)
-        return link, read_as(gateway_answers.ChatOpened, link.call(CHAT, params))
+        return link, client.read_as(gateway_answers.ChatOpened, link.call(CHAT, params))
     except ToolError as error:
         link.close()
-        if not isinstance(error, CallError):
+        if not isinstance(error, client.CallError):
             raise
         say_or_raise(target, error)
         return None
 
 
 def chat_params(
-    target: Target, options: dict[str, Any], session: str | None = None, *, keyboard: bool
+    target: client.Target, options: dict[str, Any], session: str | None = None, *, keyboard: bool
 ) -> dict[str, Any]:
     """The parameters of a chat with these options; in another session, if one is given."""
     if session is not None:
@@ -188,12 +180,12 @@ def chat_params(
     return {**place_of(target, options), **given, "keyboard": keyboard, "shows": shows}
 
 
-def say_or_raise(target: Target, error: CallError) -> None:
+def say_or_raise(target: client.Target, error: client.CallError) -> None:
     """Say that something runs without the gateway, if it can; else raise the error."""
     if error.code == "LOCAL_ONLY" and target.is_own:
         say_local(str(error))
         return
-    exit_code = as_object(error.error.get("details")).get("exitCode")
+    exit_code = client.as_object(error.error.get("details")).get("exitCode")
     error.exit_code = exit_code if isinstance(exit_code, int) else 1
     raise error
 

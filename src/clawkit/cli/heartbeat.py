@@ -9,13 +9,7 @@ from typing import Any
 
 import click
 
-from clawkit.automation import (
-    heartbeat_facts,
-    home_workspace,
-    keep_heartbeat,
-    open_cron,
-    switch_heartbeats,
-)
+from clawkit import automation
 from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
@@ -37,12 +31,12 @@ class _Beats:
 
     def __init__(self, config_file: str | None) -> None:
         self.loaded: Loaded = load(config_file)
-        self.cron: CronService = open_cron(self.loaded)
+        self.cron: CronService = automation.open_cron(self.loaded)
         self.sessions = SessionStore(locate_store(self.loaded.config.session.store, os.environ))
         self.agents = self.loaded.config.agents.ids()
 
     def facts(self, agent: str) -> BeatFacts:
-        return heartbeat_facts(self.loaded, self.cron, self.sessions, agent)[0]
+        return automation.heartbeat_facts(self.loaded, self.cron, self.sessions, agent)[0]
 
     def show(self, agent: str) -> dict[str, Any]:
         facts, row = self.facts(agent), self.cron.heartbeat_job(agent)
@@ -52,7 +46,7 @@ class _Beats:
             last = next((show_beat(run) for run in runs if is_told(run)), None)
             if off is None and isinstance(row.job.schedule, Every):
                 at_ms = next_beat(facts, row.job.schedule, row.next_ms)
-        place = home_workspace(self.loaded.config.agents, agent)
+        place = automation.home_workspace(self.loaded.config.agents, agent)
         limits = {"maxRunsPerDay": facts.max_runs, "maxCostPerDay": facts.settings.max_cost_per_day}
         return {
             "agentId": agent,
@@ -67,9 +61,9 @@ class _Beats:
         }
 
     def switch(self, is_on: bool) -> None:
-        switch_heartbeats(self.cron, is_on)
+        automation.switch_heartbeats(self.cron, is_on)
         for agent in self.agents:
-            keep_heartbeat(self.cron, agent, self.facts(agent))
+            automation.keep_heartbeat(self.cron, agent, self.facts(agent))
 
 
 @click.command()

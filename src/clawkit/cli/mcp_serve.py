@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import asdict
+
 from clawkit.cli.console import echo, origin_of, warn
 from clawkit.config.load import load
 from clawkit.core.approval import Approver
@@ -43,16 +45,9 @@ def run_server(options: dict[str, Any]) -> None:
         return Toolkit.open(
             loaded,
             workspace=workspace or options["workspace"],
-            agent=options["agent"],
             session=session,
-            model=options["model"],
-            channel=origin.channel,
-            account=origin.account,
-            group=origin.group,
-            space=origin.space,
-            sender=origin.sender,
-            sandboxed=options["sandboxed"],
-            depth=options["depth"],
+            **{name: options[name] for name in ("agent", "model", "sandboxed", "depth")},
+            **asdict(origin),
             approver=approver,
         )
 

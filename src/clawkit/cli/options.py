@@ -161,6 +161,19 @@ def limit_option(default: int, about: str) -> Callable[[F], F]:
     return click.option("-n", "--limit", type=kind, default=default, show_default=True, help=about)
 
 
+def tell_more(more: bool, limit: int) -> None:
+    """Say how to see more than the limit of `limit_option` shows, if there is more."""
+    if more:
+        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
+
+
+def timeout_option(about: str, most_s: float = 3_600) -> Callable[[F], F]:
+    kind = click.FloatRange(0.1, most_s)
+    return click.option(
+        "--timeout", "timeout_s", type=kind, default=30.0, show_default=True, help=about
+    )
+
+
 def read_settings(options: dict[str, Any], session: str = "main") -> ResolvedOptions:
     """Load the configuration and build the scope from the values of `scope_options`."""
     from clawkit.agent.model import context_window_of, default_model

@@ -105,12 +105,7 @@ def list_sessions(opened: _Opened, all_agents: bool, here: bool, limit: int, as_
         return
     rows = [_cells(each, all_agents=all_agents, here=here) for each in found]
     cli.print_table(_HEAD, rows, min_last=_MIN_TITLE)
-    _tell_more(more, limit)
-
-
-def _tell_more(more: bool, limit: int) -> None:
-    if more:
-        click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
+    cli.tell_more(more, limit)
 
 
 def _cells(session: Session, *, all_agents: bool, here: bool) -> tuple[str, ...]:
@@ -163,7 +158,7 @@ def tree(opened: _Opened, which: str | None, limit: int, as_json: bool) -> None:
         return
     rows = [row for root in roots for row in _branch(root, below, "", "")]
     cli.print_table(("NAME", "ID", "USED", "TURNS", "COST", "TITLE"), rows, min_last=_MIN_TITLE)
-    _tell_more(more, limit)
+    cli.tell_more(more, limit)
 
 
 def _branch(
@@ -231,7 +226,7 @@ def search(
         click.echo(f"  {printable(hit.snippet, '')}")
     if not found.hits:
         click.echo("No message contains all of these words.")
-    _tell_more(found.more, limit)
+    cli.tell_more(found.more, limit)
 
 
 @click.command()

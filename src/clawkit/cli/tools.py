@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import click
 from msgspec.structs import replace
 
+from clawkit import runtime
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.explanation import deferral_row, explain_tool, tool_row
 from clawkit.agent.model import target_of
@@ -28,13 +29,6 @@ from clawkit.core.result import Result, error_message
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
 from clawkit.process.libc import hide_memory
-from clawkit.runtime import (
-    close_run,
-    external_remarks,
-    external_tools,
-    make_run,
-    resolve_workspace,
-)
 from clawkit.schema.choose import PROVIDERS, Provider, declare
 from clawkit.services import Services
 from clawkit.text import human_size, one_line, printable
@@ -51,11 +45,11 @@ def _open(
     """The settings, the tools, and warnings about both, as far as they matter to one tool."""
     settings = cli.read_settings(options)
     loaded, scope = settings.loaded, settings.scope
-    extra = external_tools(loaded.config, scope, settings.workspace)
+    extra = runtime.external_tools(loaded.config, scope, settings.workspace)
     assembly = assemble(loaded.config, scope, extra)
     remarks = [*map(str, loaded.warnings), *assembly.warnings]
     if not tool or canonical(tool) not in assembly.sources:  # it may be of what was left out
-        remarks += external_remarks(loaded.config)
+        remarks += runtime.external_remarks(loaded.config)
     return settings, assembly, remarks
 
 
@@ -268,7 +262,7 @@ async def _closing(run: Run, work: Coroutine[Any, Any, T]) -> T:
         return await work
     finally:
         cli.tell_ending(run)
-        await close_run(run)
+        await runtime.close_run(run)
 
 
 async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
@@ -345,12 +339,12 @@ def _prepare(options: dict[str, Any], tool: str = "", *, later: bool = False) ->
     settings, assembly, remarks = _open(options, tool)
     cli.warn(remarks)
     loaded, scope = settings.loaded, settings.scope
-    workspace = resolve_workspace(loaded.config, scope.agent, settings.workspace)
+    workspace = runtime.resolve_workspace(loaded.config, scope.agent, settings.workspace)
     if "exec" in assembly.tools:
         hide_memory()
     is_person = cli.can_ask() and not cli.is_command()
     approver: Approver | None = TerminalApprover() if is_person else None
-    run = make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
+    run = runtime.make_run(loaded, assembly, scope, workspace, approver=approver, later=later)
     if isinstance(run.services, Services):
         run.services.fill(InForce, lambda: replace(assembly.in_force, is_one_shot=True))
     return run

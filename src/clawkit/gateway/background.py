@@ -15,14 +15,7 @@ from typing import Any
 
 from clawkit.config.paths import home
 from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError, ToolError
-from clawkit.gateway.record import (
-    GatewayState,
-    RunningGateway,
-    StartedBy,
-    look,
-    read_record,
-    remove_record,
-)
+from clawkit.gateway import record as records
 from clawkit.store import hold_lock, private_dir, remove_lock
 
 OUTPUT_NAME = "gateway.out"
@@ -32,7 +25,7 @@ _POLL_S = 0.05
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run_argv(started_by: StartedBy, config: str | None, port: int | None) -> list[str]:
+def run_argv(started_by: records.StartedBy, config: str | None, port: int | None) -> list[str]:
     """The command line of a gateway. `-P`: modules are not imported from the directory it is in."""
     argv = [sys.executable, "-P", "-m", "clawkit", "gateway", "run", "--started-by", started_by]
     argv += ["--port", str(port)] if port is not None else []
@@ -44,7 +37,7 @@ def output_file() -> str:
     return os.path.join(home(os.environ), "logs", OUTPUT_NAME)
 
 
-def refuse_second(state: GatewayState) -> None:
+def refuse_second(state: records.GatewayState) -> None:
     """Raises `ConflictError` if there is a gateway."""
     if not state.pid:
         return
@@ -56,13 +49,13 @@ def refuse_second(state: GatewayState) -> None:
     )
 
 
-def start(config: str | None, port: int | None, wait_s: float) -> RunningGateway:
+def start(config: str | None, port: int | None, wait_s: float) -> records.RunningGateway:
     """Start a gateway that outlives this process, and wait until it is ready.
 
     Raises `ToolError`, or `ClawkitError` if the gateway cannot use its configuration. If it is
     interrupted or fails, no gateway is left.
     """
-    refuse_second(look())
+    refuse_second(records.look())
     check_home()
     with _only_start(), _noting_signals() as signals, ExitStack() as undo:
         child = _spawn(run_argv("start", config, port))
@@ -70,7 +63,7 @@ def start(config: str | None, port: int | None, wait_s: float) -> RunningGateway
         deadline = time.monotonic() + wait_s
         while child.poll() is None:
             # Not `look`, which could hold the lock for the moment in which the gateway takes it.
-            record = read_record()
+            record = records.read_record()
             if record is not None and record.pid == child.pid:
                 undo.pop_all()
                 return record
@@ -176,8 +169,8 @@ def _failure(code: int) -> ClawkitError:
 
 def clean_up() -> None:
     """Remove the record of a gateway that was killed."""
-    if look().stale is not None:
-        remove_record()
+    if records.look().stale is not None:
+        records.remove_record()
 
 
 def stop(pid: int, wait_s: float, *, force: bool = False) -> bool:
@@ -191,7 +184,7 @@ def stop(pid: int, wait_s: float, *, force: bool = False) -> bool:
         clean_up()
         return False
     try:
-        if look().pid != pid:
+        if records.look().pid != pid:
             return False  # it has ended, and its pid may be that of another process
         signal.pidfd_send_signal(handle, signal.SIGTERM)
         is_killed = not _has_ended(handle, wait_s)
@@ -215,12 +208,12 @@ def _has_ended(handle: int, wait_s: float) -> bool:
     return bool(poll.poll(wait_s * 1000))
 
 
-def await_ready(before: int, wait_s: float) -> RunningGateway:
+def await_ready(before: int, wait_s: float) -> records.RunningGateway:
     """Wait for a gateway that another program starts, with another pid than `before`."""
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
-        record = read_record()
-        if record is not None and record.pid != before and look().pid == record.pid:
+        record = records.read_record()
+        if record is not None and record.pid != before and records.look().pid == record.pid:
             return record
         time.sleep(_POLL_S)
     raise ToolError(

@@ -13,18 +13,7 @@ from msgspec.structs import replace
 
 from clawkit.automation import heartbeat_facts, keep_heartbeat
 from clawkit.content import Source, Text, User
-from clawkit.cron.heartbeat import (
-    PROMPT,
-    STOPPED_BY,
-    BeatFacts,
-    decide_beat,
-    is_told,
-    settings_of,
-    show_beat,
-    timeout_s,
-    why_off,
-    write_message,
-)
+from clawkit.cron import heartbeat
 from clawkit.cron.jobs import Job
 from clawkit.cron.outcome import ACK_CHARS, Outcome, without_token
 from clawkit.cron.store import CronRun, JobRow
@@ -81,7 +70,7 @@ class Heartbeats:
     def __init__(self, gateway: Gateway, automation: Automation) -> None:
         self._gateway, self._automation = gateway, automation
         self._changed = asyncio.Event()
-        self._known: dict[str, BeatFacts] = {}
+        self._known: dict[str, heartbeat.BeatFacts] = {}
         self.wake_ups = WakeUps(gateway, automation)
 
     def look(self) -> None:
@@ -108,7 +97,7 @@ class Heartbeats:
             if row.job.agent_id not in ids:
                 cron.adjust(row, replace(row.job, enabled=False))
 
-    def facts(self, agent: str) -> tuple[BeatFacts, str]:
+    def facts(self, agent: str) -> tuple[heartbeat.BeatFacts, str]:
         loaded, cron = self._gateway.loaded, self._automation.jobs()
         found = heartbeat_facts(loaded, cron, self._gateway.store, agent)
         self._known[agent] = found[0]
@@ -121,12 +110,12 @@ class Heartbeats:
             facts = self._known.get(agent) or self.facts(agent)[0]
         except ToolError:  # the store of jobs cannot be read, which the log says
             return off
-        if why_off(facts) is not None:
+        if heartbeat.why_off(facts) is not None:
             return off
         settings = facts.settings
         shown = {"enabled": True, "every": settings.every or "30m", "everyMs": facts.every_ms}
         more = {"target": settings.target or "owner", "ackMaxChars": ACK_CHARS}
-        return shown | more | {"prompt": settings.prompt or PROMPT} if details else shown
+        return shown | more | {"prompt": settings.prompt or heartbeat.PROMPT} if details else shown
 
     async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
         agent = self._automation.agent_of(row.job)
@@ -138,7 +127,7 @@ class Heartbeats:
         is_late = any(each.begun and run.due_ms < each.ended_ms <= facts.now_ms for each in beats)
         is_busy = is_late or any(there is not None and there.has_turns for there in places)
         facts = replace(facts, is_asked=run.why == "manual", is_busy=is_busy)
-        if (skip := decide_beat(facts)) is not None:
+        if (skip := heartbeat.decide_beat(facts)) is not None:
             return Outcome("skipped", error=skip.message, reason=skip.reason)
         if not facts.has_mail:
             return await self._beat(row.job, run, key, facts, summary, begin)
@@ -149,7 +138,8 @@ class Heartbeats:
         return replace(outcome, cost=outcome.cost + read.cost)
 
     def _session_of(self, agent: str) -> str:
-        live, settings = self._gateway.live, settings_of(self._gateway.loaded.config.agents, agent)
+        live = self._gateway.live
+        settings = heartbeat.settings_of(self._gateway.loaded.config.agents, agent)
         if settings.session:
             try:
                 return live.resolve_key(settings.session, agent)
@@ -164,7 +154,7 @@ class Heartbeats:
         job: Job,
         run: CronRun,
         key: str,
-        facts: BeatFacts,
+        facts: heartbeat.BeatFacts,
         summary: str,
         begin: Callable[[], None],
     ) -> Outcome:
@@ -184,7 +174,7 @@ class Heartbeats:
             approver=self._automation.approver_of(job) if is_own else None,
             heartbeat=reply if is_own else None,
         )
-        words = tuple(map(Text, write_message(facts, summary)))
+        words = tuple(map(Text, heartbeat.write_message(facts, summary)))
         said = User(words, now_ms(), Source("cron", (run.id,), ("Heartbeat",)))
         outcome = await self._automation.turn(
             key,
@@ -192,7 +182,7 @@ class Heartbeats:
             begin,
             job=job.id,
             opening=opening,
-            timeout_s=timeout_s(facts),
+            timeout_s=heartbeat.timeout_s(facts),
             settles=is_own,
         )
         return await self._conclude(job, outcome, reply)
@@ -201,7 +191,7 @@ class Heartbeats:
         store, name, given = self._automation.store, f"heartbeat:{job.agent_id}", reply.given
         own = store.fact(name)
         if outcome.status != "ok":
-            if outcome.reason in STOPPED_BY:
+            if outcome.reason in heartbeat.STOPPED_BY:
                 said = _STOPPED.format(job.agent_id, outcome.error)
                 store.set_fact(name, own | {"paused": one_line(said, 500)})
                 self.look()
@@ -227,8 +217,8 @@ class Heartbeats:
 
     def tell(self, run: CronRun) -> None:
         """Tell clients about a beat that is over, and delivered if it had to be."""
-        if is_told(run):
-            shown, hub = show_beat(run), self._gateway.hub
+        if heartbeat.is_told(run):
+            shown, hub = heartbeat.show_beat(run), self._gateway.hub
             hub.broadcast("heartbeat", shown, lambda each: each.may(READ))
             bare = {name: shown[name] for name in ("ts", "status", "durationMs")}
             hub.broadcast("heartbeat", bare, lambda each: not each.may(READ))
@@ -237,5 +227,7 @@ class Heartbeats:
         """The last beat of all agents."""
         store = self._automation.store
         rows = store.declared("heartbeat:") if store.exists else []
-        runs = [run for row in rows for run in store.history(row.job.id)[0] if is_told(run)]
-        return show_beat(max(runs, key=lambda run: run.ended_ms)) if runs else None
+        runs = [
+            run for row in rows for run in store.history(row.job.id)[0] if heartbeat.is_told(run)
+        ]
+        return heartbeat.show_beat(max(runs, key=lambda run: run.ended_ms)) if runs else None

@@ -33,9 +33,6 @@ class McpEndpoint:
     def __init__(self, open_kit: OpenKit) -> None:
         self.server = ServedClients(open_kit)
 
-    async def close(self) -> None:
-        await self.server.close()
-
     async def handle(self, request: Request) -> Response:
         """Answer a request of a client who has logged in. Raises `HttpError`."""
         if request.method == "DELETE":

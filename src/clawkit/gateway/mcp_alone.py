@@ -21,7 +21,7 @@ from clawkit.gateway.http import HttpError, answer, check_login
 from clawkit.gateway.limits import LoginLimiter
 from clawkit.gateway.mcp import McpEndpoint
 from clawkit.gateway.origin import OriginPolicy, Place, locate_request, own_names
-from clawkit.gateway.serve import STOP_S, Http, listen
+from clawkit.gateway.serve import PLAIN, Http, listen
 from clawkit.gateway.server import read_secret
 from clawkit.mcp_server.client import OpenKit
 
@@ -35,7 +35,7 @@ class Entrance:
 
     def __init__(self, loaded: Loaded) -> None:
         settings = loaded.config.gateway or GatewaySettings()
-        self.auth = AuthPolicy(*read_secret(loaded, generate=True))
+        self.auth = AuthPolicy(*read_secret(loaded))
         self.logins = LoginLimiter(settings.auth.rate_limit)
         origins = tuple(settings.control_ui.allowed_origins)
         self._policy = OriginPolicy((), origins, own_names())
@@ -65,7 +65,7 @@ def make_app(loaded: Loaded, open_kit: OpenKit) -> Starlette:
             yield
         finally:
             sweeping.cancel()
-            await endpoint.close()
+            await endpoint.server.close()
 
     methods = ["GET", "POST", "DELETE"]
     return Starlette(routes=[Route(PATH, serve, methods=methods)], lifespan=lifespan)
@@ -84,16 +84,7 @@ def serve_http(
     `ToolError`."""
     application = make_app(loaded, open_kit)
     with listen(HOST, port) as sock:
-        config = uvicorn.Config(
-            application,
-            http=partial(Http),  # type: ignore[arg-type]
-            loop="asyncio",
-            ws="none",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_graceful_shutdown=STOP_S,
-        )
+        http: Any = partial(Http)
+        config = uvicorn.Config(application, http=http, ws="none", **PLAIN)
         on_ready(f"http://{HOST}:{sock.getsockname()[1]}{PATH}")
         uvicorn.Server(config).run(sockets=[sock])

@@ -16,15 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from clawkit.errors import ClawkitError
-from clawkit.gateway.http import (
-    SAFE_HEADERS,
-    HttpError,
-    answer,
-    bad,
-    check_login,
-    not_found,
-    read_body,
-)
+from clawkit.gateway import http
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Short, encode, now_ms
 
@@ -73,7 +65,7 @@ def _find_agent(gateway: Gateway, model: str, request: Request) -> str:
     known = gateway.loaded.config.agents.ids()
     agent = named or ("" if agent == "default" else agent) or known[0]
     if prefix not in PREFIXES or agent not in known:
-        raise bad(f"Unknown model; use one of {', '.join(model_ids(gateway))}")
+        raise http.bad(f"Unknown model; use one of {', '.join(model_ids(gateway))}")
     return agent
 
 
@@ -108,23 +100,23 @@ class HttpTurn(ABC):
             key = f"{self.space}-user:{uuid.uuid5(uuid.NAMESPACE_OID, body.user)}"
         text = _last_words(messages) if key else _conversation(messages)
         if not text.strip():
-            raise bad("The last message must have text")
+            raise http.bad("The last message must have text")
         key = live.resolve_key(key or f"{self.space}:{uuid.uuid4()}", agent)
         said, hear = str(uuid.uuid4()), self._pieces.put_nowait
         try:
             self.run = await live.start(key, said, text, owner=True, on_text=hear)
         except ClawkitError as error:
-            raise HttpError(409, "conflict", str(error)) from None
+            raise http.HttpError(409, "conflict", str(error)) from None
         if body.stream:
             kind = "text/event-stream"
-            return StreamingResponse(self._stream(), headers=SAFE_HEADERS, media_type=kind)
+            return StreamingResponse(self._stream(), headers=http.SAFE_HEADERS, media_type=kind)
         try:
             await self.run.over.wait()
         finally:
             await self._stop()
         if self.failure:
-            raise HttpError(500, "api_error", self.failure)
-        return answer(self.whole())
+            raise http.HttpError(500, "api_error", self.failure)
+        return http.answer(self.whole())
 
     async def _stream(self) -> AsyncIterator[bytes]:
         try:
@@ -173,11 +165,11 @@ def read_text(content: Any) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list):
-        raise bad("content must be text or a list of parts")
+        raise http.bad("content must be text or a list of parts")
     words = []
     for part in content:
         if not isinstance(part, dict) or part.get("type") not in _TEXTS:
-            raise bad("only parts of type text are supported")
+            raise http.bad("only parts of type text are supported")
         words.append(str(part.get("text", "")))
     return "\n".join(words)
 
@@ -204,8 +196,8 @@ def _conversation(messages: list[Message]) -> str:
 async def _enter(gateway: Gateway, request: Request, *, is_on: bool) -> None:
     """An endpoint is not found unless it is turned on."""
     if not is_on:
-        raise not_found()
-    await check_login(gateway, request)
+        raise http.not_found()
+    await http.check_login(gateway, request)
 
 
 class StreamOptions(Struct, frozen=True):
@@ -219,20 +211,20 @@ class Completion(ApiRequest, frozen=True, kw_only=True):
 
 async def list_models(gateway: Gateway, request: Request) -> Response:
     await _enter(gateway, request, is_on=gateway.settings.http.endpoints.chat_completions.enabled)
-    return answer({"object": "list", "data": [_model(each) for each in model_ids(gateway)]})
+    return http.answer({"object": "list", "data": [_model(each) for each in model_ids(gateway)]})
 
 
 async def show_model(gateway: Gateway, request: Request) -> Response:
     await _enter(gateway, request, is_on=gateway.settings.http.endpoints.chat_completions.enabled)
     id_ = request.path_params["model"]
     if id_ not in model_ids(gateway):
-        raise not_found(f"Model not found: {id_[:80]}")
-    return answer(_model(id_))
+        raise http.not_found(f"Model not found: {id_[:80]}")
+    return http.answer(_model(id_))
 
 
 async def complete(gateway: Gateway, request: Request) -> Response:
     await _enter(gateway, request, is_on=gateway.settings.http.endpoints.chat_completions.enabled)
-    body = await read_body(request, Completion, MAX_BODY_BYTES)
+    body = await http.read_body(request, Completion, MAX_BODY_BYTES)
     return await CompletionTurn(gateway, body).answer(request, body.messages)
 
 
@@ -302,7 +294,7 @@ class ResponseRequest(ApiRequest, frozen=True, kw_only=True):
 
 async def respond(gateway: Gateway, request: Request) -> Response:
     await _enter(gateway, request, is_on=gateway.settings.http.endpoints.responses.enabled)
-    body = await read_body(request, ResponseRequest, MAX_BODY_BYTES)
+    body = await http.read_body(request, ResponseRequest, MAX_BODY_BYTES)
     _check(body)
     return await ResponseTurn(gateway, body).answer(request, _read_input(body))
 
@@ -321,7 +313,7 @@ def _check(body: ResponseRequest) -> None:
     }
     for why, is_asked in refused.items():
         if is_asked:
-            raise bad(why)
+            raise http.bad(why)
 
 
 def _read_input(body: ResponseRequest) -> list[Message]:
@@ -330,12 +322,12 @@ def _read_input(body: ResponseRequest) -> list[Message]:
         items = body.input
     for number, item in enumerate(items):
         if item.type != "message":
-            raise bad(f"input[{number}]: only items of type message are supported")
+            raise http.bad(f"input[{number}]: only items of type message are supported")
         if item.role not in _INPUT_ROLES:
-            raise bad(f"input[{number}]: role must be one of {', '.join(_INPUT_ROLES)}")
+            raise http.bad(f"input[{number}]: role must be one of {', '.join(_INPUT_ROLES)}")
     said = [Message(item.role, item.content) for item in items]
     if said[-1].role != "user" or not read_text(said[-1].content).strip():
-        raise bad("the last item of input must be a message of the user with text")
+        raise http.bad("the last item of input must be a message of the user with text")
     return [Message("system", body.instructions), *said] if body.instructions else said
 
 

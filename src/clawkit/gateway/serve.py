@@ -263,6 +263,17 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
+PLAIN: dict[str, Any] = {
+    "loop": "asyncio",
+    "log_config": None,
+    "access_log": False,
+    "proxy_headers": False,
+    "server_header": False,
+    "timeout_graceful_shutdown": STOP_S,
+}
+"""Settings of every server here."""
+
+
 def make_server(
     application: Starlette, host: str, port: int, certificate: Certificate | None = None
 ) -> Server:
@@ -274,19 +285,14 @@ def make_server(
         port=port,
         ws=Socket,
         http=http,
-        loop="asyncio",
         backlog=BACKLOG,
         lifespan="on",
         ws_max_size=MAX_FRAME,
         ws_per_message_deflate=False,
         ws_ping_interval=PING_S,
         ws_ping_timeout=PING_S,
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=STOP_S,
+        **PLAIN,
     )
     server = Server(config)
     server.gateway = application.state.gateway

@@ -71,10 +71,9 @@ MIN_SECRET = 8
 log = logging.getLogger(__name__)
 
 
-def read_secret(loaded: Loaded, *, generate: bool = False) -> tuple[Mode, str]:
+def read_secret(loaded: Loaded) -> tuple[Mode, str]:
     """How clients log in, and the secret: the configured one, `CLAWKIT_GATEWAY_TOKEN` or
-    `CLAWKIT_GATEWAY_PASSWORD`, or the generated token, which `generate` makes if there is none.
-    Raises `ConfigError`."""
+    `CLAWKIT_GATEWAY_PASSWORD`, or a token, which is generated once. Raises `ConfigError`."""
     auth = (loaded.config.gateway or Settings()).auth
     env = {**os.environ, **loaded.env}
     if auth.mode == "none":
@@ -83,20 +82,16 @@ def read_secret(loaded: Loaded, *, generate: bool = False) -> tuple[Mode, str]:
     given = auth.password if is_password else auth.token
     found = resolve(given, loaded.config, env) if given else ""
     found = found or env.get(f"CLAWKIT_GATEWAY_{'PASSWORD' if is_password else 'TOKEN'}", "")
-    if not found and not is_password:
-        found = _generated_token(generate=generate)
-    if not found and generate:
+    if not found and is_password:
         raise ConfigError([Issue("gateway.auth.password", "is empty", hint="Set it")])
-    return auth.mode, found
+    return auth.mode, found or _generated_token()
 
 
-def _generated_token(*, generate: bool) -> str:
+def _generated_token() -> str:
     path = os.path.join(home(os.environ), "gateway", "token")
     with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
         if found := file.read(200).strip():
             return found
-    if not generate:
-        return ""
     private_dir(os.path.dirname(path))
     token = secrets.token_urlsafe(32)
     write_atomic(path, f"{token}\n".encode())
@@ -219,7 +214,7 @@ class Gateway:
             message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
             hint = "Set gateway.auth.mode to token or password"
             raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
-        mode, secret = read_secret(loaded, generate=True)
+        mode, secret = read_secret(loaded)
         for name, given in hook_secrets(loaded).items():
             if given and given == secret:  # who may call hooks must not be able to log in
                 message = "is the secret of the gateway, too"
@@ -372,7 +367,7 @@ class Gateway:
             await asyncio.wait(self._tasks)
         await self.live.close()
         if self._mcp is not None:
-            await self._mcp.close()
+            await self._mcp.server.close()
         self.automation.store.close()
         self.devices.close()
         self.desk.store.close()

@@ -21,14 +21,8 @@ import msgspec
 
 from clawkit.lsp.protocols import Edited, Problem, Severity
 from clawkit.lsp.servers import LanguageServer, ServerLaunch, language_of
+from clawkit.process import jsonrpc
 from clawkit.process.confine import start_helper
-from clawkit.process.jsonrpc import (
-    NOT_OFFERED,
-    UNREADABLE,
-    Connection,
-    HeaderFrames,
-    ServerError,
-)
 from clawkit.text import one_line
 
 GONE_S = 1.0
@@ -175,7 +169,7 @@ class _Document:
 class Documents:
     """The open documents of one server, least recently shown first."""
 
-    def __init__(self, wire: Connection, capabilities: Capabilities) -> None:
+    def __init__(self, wire: jsonrpc.Connection, capabilities: Capabilities) -> None:
         self.utf16 = capabilities.utf16
         """Whether the server counts columns in UTF-16 units."""
         self._wire = wire
@@ -263,9 +257,9 @@ class Documents:
                     "textDocument/diagnostic", {"textDocument": {"uri": uri}}
                 )
                 return msgspec.json.decode(answer, type=_Report).items
-            except UNREADABLE:
-                raise ServerError("its report is invalid") from None
-            except ServerError as error:
+            except jsonrpc.UNREADABLE:
+                raise jsonrpc.ServerError("its report is invalid") from None
+            except jsonrpc.ServerError as error:
                 # It was busy with something newer, such as loading the project.
                 if tries == _TRIES or error.code not in (_CONTENT_MODIFIED, _SERVER_CANCELLED):
                     raise
@@ -282,7 +276,7 @@ class Documents:
             except TimeoutError:
                 break
         if document.found is None:
-            raise ServerError(self._wire.ended)
+            raise jsonrpc.ServerError(self._wire.ended)
         return document.found
 
 
@@ -322,7 +316,7 @@ class ServerSession:
         self._patience_s = patience_s
         self._on_end = on_end
         self._process: subprocess.Popen[bytes] | None = None
-        self._wire: Connection | None = None
+        self._wire: jsonrpc.Connection | None = None
         self._documents: Documents | None = None
         self._ready = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -369,7 +363,7 @@ class ServerSession:
             except TimeoutError:
                 if self._wire is not None:
                     self._wire.end("it does not answer")
-                raise ServerError("it does not answer") from None
+                raise jsonrpc.ServerError("it does not answer") from None
 
     def deliver(self, edits: Sequence[Edited]) -> None:
         """The problems of these edits were reported."""
@@ -410,7 +404,7 @@ class ServerSession:
 
     async def _open(self) -> Documents:
         if self._wire is not None:
-            raise ServerError(self._wire.ended)
+            raise jsonrpc.ServerError(self._wire.ended)
         self._process = start_helper(
             self._launch.argv,
             cwd=self._root,
@@ -420,15 +414,15 @@ class ServerSession:
             stdout=subprocess.PIPE,
         )
         pipes = self._process.stdin, self._process.stdout
-        wire = self._wire = Connection(
-            *pipes, HeaderFrames(), self._answer, self._take_notice, self._take_end
+        wire = self._wire = jsonrpc.Connection(
+            *pipes, jsonrpc.HeaderFrames(), self._answer, self._take_notice, self._take_end
         )
         answer = await wire.request("initialize", self._introduction())
         try:
             capabilities = msgspec.json.decode(answer, type=_Initialized).capabilities
-        except UNREADABLE:
+        except jsonrpc.UNREADABLE:
             wire.end("its capabilities are invalid")
-            raise ServerError(wire.ended) from None
+            raise jsonrpc.ServerError(wire.ended) from None
         wire.notify("initialized", {})
         if self.server.tells_ready:
             await self._ready.wait()
@@ -471,7 +465,7 @@ class ServerSession:
                 return self._folders()
             case "client/registerCapability" | "client/unregisterCapability":
                 return None
-        return NOT_OFFERED
+        return jsonrpc.NOT_OFFERED
 
     def _take_notice(self, method: str, params: msgspec.Raw) -> None:
         try:
@@ -481,7 +475,7 @@ class ServerSession:
                 status = msgspec.json.decode(params, type=_Status)
                 if status.quiescent:
                     self._ready.set()
-        except UNREADABLE:
+        except jsonrpc.UNREADABLE:
             log.debug("%s: invalid %s", self.server.name, method)
 
     def _take_end(self) -> None:

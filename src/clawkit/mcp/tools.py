@@ -17,19 +17,7 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Registered, Tool
 from clawkit.errors import ToolError
-from clawkit.mcp import results
-from clawkit.mcp.definitions import (
-    FEATURES,
-    ToolListing,
-    clean_text,
-    fingerprint,
-    header_values,
-    is_wanted,
-    listing_file,
-    read_listing,
-    safe_names,
-    shown_schema,
-)
+from clawkit.mcp import definitions, results
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.protocol import ToolEntry
 from clawkit.policy.pipeline import Subject, apply_policy
@@ -47,7 +35,7 @@ def mounted_tools(config: Config, folder: str) -> MountedTools:
     warnings: list[str] = []
     for name, entry in (config.mcp.servers if config.mcp else {}).items():
         if entry.enabled:
-            stamp = _stamp(listing_file(folder, name, fingerprint(entry)))
+            stamp = _stamp(definitions.listing_file(folder, name, definitions.fingerprint(entry)))
             found = _of_server(name, msgspec.json.encode(entry), stamp, folder)
             tools += found.tools
             warnings += found.warnings
@@ -66,14 +54,14 @@ def _stamp(file: str) -> tuple[int, int]:
 def _of_server(name: str, encoded: bytes, _stamp: tuple[int, int], folder: str) -> MountedTools:
     """The same objects as long as nothing has changed, so that an assembly is found again."""
     entry = msgspec.json.decode(encoded, type=McpServer)
-    listing = read_listing(folder, name, entry)
+    listing = definitions.read_listing(folder, name, entry)
     if listing is None:
         why = f"mcp.servers.{name}: its tools are not known before the first turn, or before"
         return MountedTools((), (f"{why} `clawkit mcp refresh {name}`",))
     return MountedTools(tuple(_tools(name, entry, listing)), tuple(_warnings(name, listing)))
 
 
-def _warnings(name: str, listing: ToolListing) -> Iterator[str]:
+def _warnings(name: str, listing: definitions.ToolListing) -> Iterator[str]:
     key = f"mcp.servers.{name}"
     if waiting := [one_line(tool.name, 60) for tool in listing.waiting]:
         names = ", ".join(waiting[:5]) + (", …" if len(waiting) > 5 else "")
@@ -85,18 +73,18 @@ def _warnings(name: str, listing: ToolListing) -> Iterator[str]:
         yield f"{key}: the tool {tool!r} is left out: {why}{more}; see `clawkit mcp show {name}`"
 
 
-def _tools(server: str, entry: McpServer, listing: ToolListing) -> Iterator[Registered]:
-    defined = {tool.name: tool for tool in listing.tools if is_wanted(entry, tool.name)}
-    for remote, name in safe_names(server, defined).items():
+def _tools(server: str, entry: McpServer, listing: definitions.ToolListing) -> Iterator[Registered]:
+    defined = {tool.name: tool for tool in listing.tools if definitions.is_wanted(entry, tool.name)}
+    for remote, name in definitions.safe_names(server, defined).items():
         tool = defined[remote]
         title = tool.title or (tool.annotations and tool.annotations.title) or ""
-        run = _use_feature if tool == FEATURES.get(remote) else _call_tool
+        run = _use_feature if tool == definitions.FEATURES.get(remote) else _call_tool
         made = Tool(
             name,
-            f"(MCP server {server}) {clean_text(tool.description or '')}".strip(),
-            shown_schema(tool.input_schema),
+            f"(MCP server {server}) {definitions.clean_text(tool.description or '')}".strip(),
+            definitions.shown_schema(tool.input_schema),
             partial(run, server, tool),
-            label=one_line(clean_text(title or remote), 60),
+            label=one_line(definitions.clean_text(title or remote), 60),
             effects=partial(_effects, server, entry),
         )
         yield Registered(made, f"mcp:{server}")
@@ -105,7 +93,7 @@ def _tools(server: str, entry: McpServer, listing: ToolListing) -> Iterator[Regi
 async def _call_tool(server: str, tool: ToolEntry, params: Any, ctx: Context) -> Result:
     read = partial(results.of_request, server=server, kind="tool", of=tool.name)
     arguments = {"name": tool.name, "arguments": params}
-    headers = header_values(tool.input_schema, params)
+    headers = definitions.header_values(tool.input_schema, params)
     return await ctx.use(Mounts).call(server, "tools/call", arguments, read, ctx, headers)
 
 

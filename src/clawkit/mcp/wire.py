@@ -23,16 +23,7 @@ from clawkit.net.addresses import parse_url
 from clawkit.net.client import Response
 from clawkit.net.route import NetError, join_headers
 from clawkit.net.sse import EventStream
-from clawkit.process.jsonrpc import (
-    MAX_BODY,
-    MAX_UNASKED,
-    UNREADABLE,
-    Connection,
-    Dialogue,
-    LineFrames,
-    ServerError,
-    decode,
-)
+from clawkit.process import jsonrpc
 
 if TYPE_CHECKING:
     from clawkit.config.sections.plugins import McpServer
@@ -63,7 +54,7 @@ class StdioPeer:
         self._program = program
         sink, source = os.fdopen(program.pipes[0], "wb", 0), os.fdopen(program.pipes[1], "rb", 0)
         heard = session.on_request, session.on_notice, on_end
-        self._wire = Connection(sink, source, LineFrames(), *heard)
+        self._wire = jsonrpc.Connection(sink, source, jsonrpc.LineFrames(), *heard)
 
     @property
     def ended(self) -> str:
@@ -76,7 +67,7 @@ class StdioPeer:
         try:
             return await self._wire.request(method, params, number)
         except asyncio.CancelledError:
-            with suppress(ServerError):
+            with suppress(jsonrpc.ServerError):
                 self._wire.notify(_CANCELLED, {"requestId": number})
             raise
 
@@ -96,7 +87,7 @@ class StdioPeer:
             await self._program.end(GRACE_S)
 
 
-class HttpPeer(Dialogue):
+class HttpPeer(jsonrpc.Dialogue):
     """Streamable HTTP: each message is a request of its own."""
 
     _must_answer = True
@@ -118,7 +109,7 @@ class HttpPeer(Dialogue):
         self, method: str, params: Mapping[str, object], headers: Mapping[str, str]
     ) -> Raw:
         if self.ended:
-            raise ServerError(self.ended)
+            raise jsonrpc.ServerError(self.ended)
         number = self.next_id()
         future: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self._pending[number] = future
@@ -129,7 +120,7 @@ class HttpPeer(Dialogue):
             if self._session_id and not self.ended:  # the older era, where closing is not enough
                 self._spawn(self.notify(_CANCELLED, {"requestId": number}))
             raise
-        except ServerError as error:
+        except jsonrpc.ServerError as error:
             if error.code == 404 and self._session_id:
                 self.end("its session has expired")
             raise
@@ -194,7 +185,7 @@ class HttpPeer(Dialogue):
                 if status not in (401, 403) or not await self._login.renew(status, challenge, own):
                     raise _refusal(status, said)
         except NetError as error:
-            raise ServerError(str(error)) from None
+            raise jsonrpc.ServerError(str(error)) from None
 
     async def _post(
         self,
@@ -213,9 +204,9 @@ class HttpPeer(Dialogue):
             if kind == _STREAM:
                 last, retry_s = await self._read_stream(response, is_done)
             elif answer is not None and kind == "application/json":
-                data = await response.read(MAX_BODY + 1)
-                if len(data) > MAX_BODY:
-                    raise ServerError("its answer is too large")
+                data = await response.read(jsonrpc.MAX_BODY + 1)
+                if len(data) > jsonrpc.MAX_BODY:
+                    raise jsonrpc.ServerError("its answer is too large")
                 self._take(data)
         for _ in range(MAX_RESUMED):
             if is_done() or not last:
@@ -224,22 +215,22 @@ class HttpPeer(Dialogue):
             async with self._ask("GET", {**headers, "Last-Event-ID": last}) as response:
                 last, retry_s = await self._read_stream(response, is_done, last, retry_s)
         if not is_done() and self._must_answer:
-            raise ServerError("it ended the connection without an answer")
+            raise jsonrpc.ServerError("it ended the connection without an answer")
 
     async def _read_stream(
         self, response: Response, is_done: Callable[[], bool], last: str = "", retry_s: float = 1.0
     ) -> tuple[str, float]:
         """Read events until the stream ends or it is done; returns the last id, and how long to
         wait before asking for more."""
-        events, left = EventStream(MAX_BODY), MAX_UNASKED
+        events, left = EventStream(jsonrpc.MAX_BODY), jsonrpc.MAX_UNASKED
         async for piece in response:
             left -= len(piece)
             if left < 0:
-                raise ServerError("it sends too much")
+                raise jsonrpc.ServerError("it sends too much")
             try:
                 found = events.feed(piece)
             except ValueError as error:
-                raise ServerError(f"it sent {error}") from None
+                raise jsonrpc.ServerError(f"it sent {error}") from None
             for event in found:
                 last = event.id if event.id.isascii() and event.id.isprintable() else last
                 if event.retry_ms.isdecimal():
@@ -275,7 +266,7 @@ class SsePeer(HttpPeer):
         except ToolError as error:  # also that a login is needed
             reason = str(error)
         if not self._endpoint.done():
-            self._endpoint.set_exception(ServerError(reason))
+            self._endpoint.set_exception(jsonrpc.ServerError(reason))
         self.end(reason)
 
     def _take_event(self, name: str, data: str) -> None:
@@ -287,15 +278,15 @@ class SsePeer(HttpPeer):
             if parse_url(url).origin == parse_url(self._url).origin:
                 self._endpoint.set_result(url)
                 return
-        self._endpoint.set_exception(ServerError("it named an address at another origin"))
+        self._endpoint.set_exception(jsonrpc.ServerError("it named an address at another origin"))
 
 
 McpPeer = StdioPeer | HttpPeer
 
 
-def _refusal(status: int, body: bytes) -> ServerError:
+def _refusal(status: int, body: bytes) -> jsonrpc.ServerError:
     """The error of the protocol in an answer, or one with the status as its code."""
-    with suppress(*UNREADABLE):
-        if (error := decode(body).error) is not None and error.code:
+    with suppress(*jsonrpc.UNREADABLE):
+        if (error := jsonrpc.decode(body).error) is not None and error.code:
             return error.to_error()
-    return ServerError(f"it answered with the status {status}", status)
+    return jsonrpc.ServerError(f"it answered with the status {status}", status)

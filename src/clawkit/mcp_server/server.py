@@ -9,15 +9,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from clawkit.mcp import protocol as mcp
-from clawkit.mcp_server.client import (
-    CAPABILITIES,
-    INSTRUCTIONS,
-    SERVER,
-    ClientAbilities,
-    ClientName,
-    OpenKit,
-    ServedClient,
-)
+from clawkit.mcp_server import client as clients
 
 MAX_CLIENTS = 64
 IDLE_S = 3_600.0
@@ -28,8 +20,8 @@ class RequestMeta(Struct):
     """What a request says about its client, from 2026-07-28 on."""
 
     version: str | None = field(default=None, name=mcp.META_VERSION)
-    capabilities: ClientAbilities | None = field(default=None, name=mcp.META_CAPABILITIES)
-    info: ClientName = field(default_factory=ClientName, name=mcp.META_CLIENT)
+    capabilities: clients.ClientAbilities | None = field(default=None, name=mcp.META_CAPABILITIES)
+    info: clients.ClientName = field(default_factory=clients.ClientName, name=mcp.META_CLIENT)
 
 
 class RequestParams(Struct):
@@ -41,16 +33,16 @@ class RequestParams(Struct):
 
 class _Initialize(Struct, rename="camel"):
     protocol_version: str
-    capabilities: ClientAbilities = field(default_factory=ClientAbilities)
-    client_info: ClientName = field(default_factory=ClientName)
+    capabilities: clients.ClientAbilities = field(default_factory=clients.ClientAbilities)
+    client_info: clients.ClientName = field(default_factory=clients.ClientName)
 
 
 class ServedClients:
     """All clients, by what identifies them."""
 
-    def __init__(self, open_kit: OpenKit, *, session: str = "") -> None:
+    def __init__(self, open_kit: clients.OpenKit, *, session: str = "") -> None:
         """With a `session`, all clients share it, as the one client of a process does."""
-        self.clients: dict[object, ServedClient] = {}
+        self.clients: dict[object, clients.ServedClient] = {}
         self._open_kit = open_kit
         self._session = session
 
@@ -67,13 +59,13 @@ class ServedClients:
         version = given.protocol_version
         result: dict[str, Any] = {
             "protocolVersion": version if version in mcp.LEGACY else mcp.LEGACY[0],
-            "capabilities": CAPABILITIES,
-            "serverInfo": SERVER,
-            "instructions": INSTRUCTIONS,
+            "capabilities": clients.CAPABILITIES,
+            "serverInfo": clients.SERVER,
+            "instructions": clients.INSTRUCTIONS,
         }
         return key, mcp.answer(id_, result)
 
-    async def find_modern(self, meta: RequestMeta, principal: str) -> ServedClient:
+    async def find_modern(self, meta: RequestMeta, principal: str) -> clients.ServedClient:
         """The client that sent a request without a session. Requests with the same login, client
         name and means to ask are of one client. Raises `McpError`."""
         if meta.version is None or meta.capabilities is None:
@@ -88,7 +80,7 @@ class ServedClients:
         return self.clients[key]
 
     async def _add(
-        self, key: object, name: str, can: ClientAbilities, *, is_modern: bool = False
+        self, key: object, name: str, can: clients.ClientAbilities, *, is_modern: bool = False
     ) -> None:
         if len(self.clients) >= MAX_CLIENTS:
             idle = [each for each, client in self.clients.items() if not client.is_busy]
@@ -96,7 +88,9 @@ class ServedClients:
                 raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_CLIENTS} clients are connected")
             await self.remove(min(idle, key=lambda each: self.clients[each].used_at))
         session = self._session or f"mcp:{secrets.token_hex(8)}"
-        self.clients[key] = ServedClient(self._open_kit, session, name, can, is_modern=is_modern)
+        self.clients[key] = clients.ServedClient(
+            self._open_kit, session, name, can, is_modern=is_modern
+        )
 
     def renew(self) -> None:
         """Let all clients have the tools of another configuration from now on."""

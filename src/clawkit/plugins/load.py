@@ -23,21 +23,13 @@ from clawkit.config.search_services import SEARCH_SETTINGS
 from clawkit.config.sections.plugins import PluginEntry, Plugins
 from clawkit.core.tool import Registered, Tool
 from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError, SchemaError
+from clawkit.plugins import trust
 from clawkit.plugins.api import Plugin, PluginContext
 from clawkit.plugins.discover import discover, is_in_place
 from clawkit.plugins.manifest import Manifest, read_manifest
 from clawkit.plugins.roles import check_provider
 from clawkit.plugins.settings import read_settings
 from clawkit.plugins.snapshot import SnapshotModules, take_snapshot
-from clawkit.plugins.trust import (
-    AGAIN,
-    Record,
-    note_problem,
-    read_records,
-    why_blocked,
-    why_off,
-    why_untrusted,
-)
 from clawkit.plugins.watch import contained
 from clawkit.text import one_line
 
@@ -71,7 +63,7 @@ class ActivePlugin(Struct):
         if problem not in self.noted:
             self.noted.add(problem)
             log.warning("plugin %s: %s", self.id, problem)
-            note_problem(self.home, self.id, problem)
+            trust.note_problem(self.home, self.id, problem)
 
     def context(self, around: PluginContext) -> PluginContext:
         return replace(around, settings=self.settings, entry=self.entry)
@@ -246,7 +238,7 @@ def load_plugins(
     """Load what a configuration enables, or one plugin of that. Never fails: what cannot be loaded
     is left out, with the reason. The same settings give the same plugins."""
     try:
-        records, lost = read_records(home), ""
+        records, lost = trust.read_records(home), ""
     except PluginError as error:
         records, lost = {}, str(error)
     return _load_all(msgspec.json.encode((settings, bundled, records)), home, only, lost)
@@ -254,12 +246,12 @@ def load_plugins(
 
 @lru_cache(maxsize=16)
 def _load_all(content: bytes, home: str, only: str, lost: str) -> PluginSet:
-    given = tuple[Plugins, dict[str, str], dict[str, Record]]
+    given = tuple[Plugins, dict[str, str], dict[str, trust.Record]]
     settings, modules, records = msgspec.json.decode(content, type=given)
     active: list[ActivePlugin] = []
     left_out: dict[str, str] = {}
     for id_ in [only] if only else settings.entries:
-        if why_off(id_, settings, by_default=only != "" and id_ in modules):
+        if trust.why_off(id_, settings, by_default=only != "" and id_ in modules):
             continue
         if id_ in SEARCH_SETTINGS and id_ not in records:
             continue
@@ -273,10 +265,10 @@ def _load_all(content: bytes, home: str, only: str, lost: str) -> PluginSet:
 
 
 def _load(
-    id_: str, settings: Plugins, home: str, bundled: str, record: Record | None
+    id_: str, settings: Plugins, home: str, bundled: str, record: trust.Record | None
 ) -> ActivePlugin:
     entry = settings.entries.get(id_, PluginEntry())
-    if why := why_blocked(id_):
+    if why := trust.why_blocked(id_):
         raise PluginError(why)
     notes: list[str] = []
     if bundled:
@@ -286,7 +278,7 @@ def _load(
         if record is None and id_ not in (each.id for each in discover(settings, home, {})):
             raise PluginError("there is no such plugin")
         if record is None or not is_in_place(record, settings, home):
-            raise PluginError(why_untrusted(id_, record, "a place where no plugins are", ""))
+            raise PluginError(trust.why_untrusted(id_, record, "a place where no plugins are", ""))
         location = record.location
         plugin = _run_module(id_, record, notes.append)
 
@@ -305,18 +297,18 @@ def _load(
     return made
 
 
-_modules: dict[tuple[str, Record], ModuleType | PluginError] = {}
+_modules: dict[tuple[str, trust.Record], ModuleType | PluginError] = {}
 """The outcome of every import: none is tried again in this process."""
 
 
-def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin:
+def _run_module(id_: str, record: trust.Record, note: Callable[[str], None]) -> Plugin:
     """Check and import a plugin: the bytes that are checked are those that run."""
     snapshot = take_snapshot(record.location, record.main)
-    if why := why_untrusted(id_, record, snapshot.location, snapshot.sha256):
+    if why := trust.why_untrusted(id_, record, snapshot.location, snapshot.sha256):
         raise PluginError(why)
     manifest = read_manifest(snapshot.source)
     if manifest.id != id_:
-        raise PluginError(f"its id is {manifest.id!r} now; {AGAIN.format(manifest.id)}")
+        raise PluginError(f"its id is {manifest.id!r} now; {trust.AGAIN.format(manifest.id)}")
 
     def run() -> ModuleType:
         if record.module:
@@ -337,7 +329,7 @@ def _run_module(id_: str, record: Record, note: Callable[[str], None]) -> Plugin
     return plugin
 
 
-def _import_installed(record: Record) -> ModuleType:
+def _import_installed(record: trust.Record) -> ModuleType:
     """Import a module of an installed package, if that is the one that was checked."""
     top = record.module.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top)

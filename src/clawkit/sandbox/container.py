@@ -32,17 +32,8 @@ from clawkit.process.local_host import LocalRunning
 from clawkit.process.process_table import look
 from clawkit.process.protocols import Launch
 from clawkit.process.spawn_client import ServerProcess, SpawnClient, server_args
+from clawkit.sandbox import engine
 from clawkit.sandbox import engine as engines
-from clawkit.sandbox.engine import (
-    CODE,
-    LINK,
-    PACKAGE,
-    ContainerPlan,
-    Engine,
-    EngineName,
-    end,
-    finish,
-)
 from clawkit.sandbox.local import DENIED_READABLE, WHILE_RUNNING, SandboxHost
 from clawkit.sandbox.paths import (
     MountedFiles,
@@ -85,14 +76,14 @@ class ContainerSandbox:
     """One container, created on first use and kept until it is pruned."""
 
     def __init__(
-        self, backend: EngineName, paths: SandboxPaths, reason: str = "", program: str = ""
+        self, backend: engine.EngineName, paths: SandboxPaths, reason: str = "", program: str = ""
     ) -> None:
         """`reason` says why this backend was chosen; `program` overrides the path of the engine.
         Raises `SandboxUnavailableError`."""
-        self.backend: EngineName = backend
+        self.backend: engine.EngineName = backend
         self._paths, self._reason = paths, reason
         self.settings = paths.settings.docker
-        self.engine = Engine(backend, program)
+        self.engine = engine.Engine(backend, program)
         slug = slug_of(f"{paths.scope}@{paths.state}")
         self.name = engines.make_name(self.settings.container_prefix, slug)
         self.image = engines.check_image(self.settings.image)
@@ -104,7 +95,7 @@ class ContainerSandbox:
         self._host = ContainerHost(self, paths)
 
     @functools.cached_property
-    def plan(self) -> ContainerPlan:
+    def plan(self) -> engine.ContainerPlan:
         """How the container must be configured. Creates private directories; blocks."""
         paths = self._paths
         if paths.settings.network == "allowlist":
@@ -371,7 +362,8 @@ class ContainerHost(SandboxHost):
         check_elsewhere(launch, "a container")
         sandbox = self._sandbox
         if launch.typed:  # clawkit's version of it may use a program of clawkit
-            launch = launch._replace(text=launch.text.replace(f"{PACKAGE}/", f"{CODE}/"))
+            text = launch.text.replace(f"{engine.PACKAGE}/", f"{engine.CODE}/")
+            launch = launch._replace(text=text)
         cwd = to_inside(launch.cwd, sandbox.mounts)
         running = await super().start(launch._replace(cwd=cwd), id_)
         guard = running.after
@@ -414,7 +406,7 @@ class ContainerHost(SandboxHost):
     async def _start_server(self) -> ServerProcess:
         sandbox, name = self._sandbox, secrets.token_hex(16)
         has_network = sandbox.plan.network != "none"
-        code = os.path.dirname(CODE)
+        code = os.path.dirname(engine.CODE)
         program = ("python3", *server_args(code, connect=True, internet=has_network, unix=True))
         folder = os.open(sandbox.link_dir, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         place = f"/proc/self/fd/{folder}/{name}"  # the whole path may be too long
@@ -428,14 +420,14 @@ class ContainerHost(SandboxHost):
                 problem = ""
                 try:
                     async with asyncio.timeout(_START_S):
-                        hello, connection = await _meet(process, listener, f"{LINK}/{name}")
+                        hello, connection = await _meet(process, listener, f"{engine.LINK}/{name}")
                 except TimeoutError:
                     problem = f"the container did not answer within {_START_S:g} s"
                 except (ValueError, OSError):
                     problem = f"commands cannot run in the image {sandbox.image!r}: {_NEEDS}"
                 finally:
-                    await end(process)  # the server inside keeps running
-                    said = (await finish(process)).said
+                    await engine.end(process)  # the server inside keeps running
+                    said = (await engine.finish(process)).said
         finally:
             with suppress(OSError):
                 os.unlink(name, dir_fd=folder)

@@ -11,6 +11,7 @@ import msgspec
 
 from clawkit.content import Summary, Usage
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolInputError
+from clawkit.sessions import search
 from clawkit.sessions.encode import Redact, decode, sound
 from clawkit.sessions.protocols import (
     Changes,
@@ -25,21 +26,6 @@ from clawkit.sessions.protocols import (
     Visible,
 )
 from clawkit.sessions.repair import repair
-from clawkit.sessions.search import (
-    COUNT,
-    INDEX_S,
-    LAST_USED,
-    LISTING,
-    NOT_A_RESULT,
-    RELATIVES,
-    bring_up_to_date,
-    find_places,
-    in_json,
-    make_hit,
-    read_query,
-    see,
-    want,
-)
 from clawkit.store import Database, is_held
 from clawkit.text import nearest, one_line
 
@@ -145,7 +131,7 @@ class SessionReader:
         """The most recently used sessions, optionally of one agent or workspace."""
         place = None if workspace is None else os.fsencode(workspace)
         which = "WHERE (?1 IS NULL OR agent = ?1) AND (?2 IS NULL OR workspace = ?2)"
-        return self._select(f"{which} {LAST_USED} LIMIT ?3", agent, place, limit)
+        return self._select(f"{which} {search.LAST_USED} LIMIT ?3", agent, place, limit)
 
     def lineage(self, id_: str) -> tuple[str, ...]:
         rows = self._rows(_LINEAGE, (sound(id_), MAX_ANCESTORS))
@@ -166,32 +152,35 @@ class SessionReader:
     def listing(
         self, visible: Visible, wanted: Filter, limit: int, offset: int = 0
     ) -> list[Session]:
-        ids = self._in_use() if wanted.in_use else None
-        given = {**see(visible), **want(wanted, ids), "limit": limit, "offset": offset}
-        return self._select(LISTING, given)
+        given = {**self._choose(visible, wanted), "limit": limit, "offset": offset}
+        return self._select(search.LISTING, given)
 
     def count(self, visible: Visible, wanted: Filter) -> int:
         """How many sessions `listing` would give without a limit."""
         if not os.path.lexists(self.path):
             return 0
-        ids = self._in_use() if wanted.in_use else None
+        given = self._choose(visible, wanted)
         with self._database.using() as db:
-            found: Any = db.execute(COUNT, {**see(visible), **want(wanted, ids)}).get
+            found: Any = db.execute(search.COUNT, given).get
         return int(found)
 
+    def _choose(self, visible: Visible, wanted: Filter) -> dict[str, Any]:
+        ids = self._in_use() if wanted.in_use else None
+        return {**search.see(visible), **search.want(wanted, ids)}
+
     def relatives(self, sessions: Sequence[Session], visible: Visible) -> list[Relative]:
-        given = see(visible) | {
-            "children": in_json(each.id for each in sessions),
-            "parents": in_json({each.parent for each in sessions}),
+        given = search.see(visible) | {
+            "children": search.in_json(each.id for each in sessions),
+            "parents": search.in_json({each.parent for each in sessions}),
         }
-        return [Relative(*row) for row in self._rows(RELATIVES, given)]
+        return [Relative(*row) for row in self._rows(search.RELATIVES, given)]
 
     def page(
         self, id_: str, limit: int, offset: int = 0, upto: int | None = None, *, tools: bool = False
     ) -> MessagePage:
         self._exact(id_)
         last = MAX_NUMBER if upto is None else min(max(upto, 0), MAX_NUMBER)
-        which = "" if tools else f" AND {NOT_A_RESULT}"
+        which = "" if tools else f" AND {search.NOT_A_RESULT}"
         with self._database.using() as db:
             count = f"SELECT count(*) FROM session, message WHERE {_OF_SESSION}{which}"  # noqa: S608
             total: Any = db.execute(count, (sound(id_), 0, MAX_NUMBER)).get
@@ -204,19 +193,21 @@ class SessionReader:
         return MessagePage(self._entries(id_, rows[::-1]), total, newer + offset)
 
     def search(
-        self, query: str, visible: Visible, limit: int, *, index_s: float = INDEX_S
+        self, query: str, visible: Visible, limit: int, *, index_s: float = search.INDEX_S
     ) -> MessageHits:
         """Indexes for at most `index_s` seconds; counts the sessions left unindexed."""
-        phrases = read_query(query)
+        phrases = search.read_query(query)
         if not os.path.lexists(self.path):
             return MessageHits(())
-        left = bring_up_to_date(self._database, index_s)
+        left = search.bring_up_to_date(self._database, index_s)
         with self._database.using() as db:
-            places = find_places(db, phrases, visible, limit + 1)
-            found: Any = db.execute(_FOUND, (in_json(places[:limit]),)).fetchall()
+            places = search.find_places(db, phrases, visible, limit + 1)
+            found: Any = db.execute(_FOUND, (search.in_json(places[:limit]),)).fetchall()
         rows = {row[0]: row[1:] for row in found}
         hits = [
-            make_hit(self._session(row[1:]), place & MAX_NUMBER, row[0], phrases, self.redact)
+            search.make_hit(
+                self._session(row[1:]), place & MAX_NUMBER, row[0], phrases, self.redact
+            )
             for place in places[:limit]
             if (row := rows.get(place))  # it may have been deleted in the meantime
         ]

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded, TurnStarted
-from clawkit.content import Image, Message, Text, User
+from clawkit.content import Image, Message, User
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.ui import calls, commands
@@ -114,10 +114,10 @@ class TuiChat(ChatSession, ScreenChat):
     def take_back(self) -> str | None:
         message = self.agent.turns.take_back()
         self._update()
-        return _text_of(message) if message is not None else None
+        return message.text if message is not None else None
 
     def waiting(self) -> Iterable[str]:
-        return map(_text_of, self.agent.turns.waiting)
+        return (each.text for each in self.agent.turns.waiting)
 
     def working(self) -> Iterable[str]:
         return self.describe_subagents()
@@ -192,7 +192,7 @@ class TuiChat(ChatSession, ScreenChat):
                     waiting.insert(0, message)
                 blocks = [block for each in waiting for block in each.content]
                 self.images += [block for block in blocks if isinstance(block, Image)]
-                self.type_again(map(_text_of, waiting))
+                self.type_again(each.text for each in waiting)
             self.display.is_stopping = False
         if isinstance(event, Answered | Compacted | Said | TurnEnded):
             self._update()
@@ -227,7 +227,3 @@ class TuiChat(ChatSession, ScreenChat):
 
     def show_history(self, messages: Sequence[Message]) -> None:
         self.recall(messages, len(messages))
-
-
-def _text_of(message: User) -> str:
-    return "\n".join(block.text for block in message.content if isinstance(block, Text))

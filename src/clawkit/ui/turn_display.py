@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 from clawkit.agent import events
 from clawkit.call_summary import MAX_CHARS, summarize_params, summarize_source
-from clawkit.content import Image, Text, User
+from clawkit.content import Image, User
 from clawkit.text import human_time, one_line
 from clawkit.ui import calls
 from clawkit.ui import paint as painting
@@ -213,11 +213,10 @@ class TurnDisplay:
                 self.note(title, "dim")
             self.show_text(report)
             return
-        words = "\n".join(each.text for each in message.content if isinstance(each, Text))
         pictures = [
             painting.describe_image(each) for each in message.content if isinstance(each, Image)
         ]
-        self.show_typed(words.strip("\n"), "user", pictures)
+        self.show_typed(message.text.strip("\n"), "user", pictures)
 
     def show_typed(self, text: str, style: Style, pictures: Iterable[str] = ()) -> None:
         """Show what was typed; of a long text, only the start."""

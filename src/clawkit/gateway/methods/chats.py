@@ -20,17 +20,9 @@ from clawkit.content import Assistant, Block, Message, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ClawkitError
 from clawkit.gateway.hub import send
+from clawkit.gateway.methods import terminals
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
-from clawkit.gateway.methods.terminals import (
-    MessageNumber,
-    SessionPlace,
-    accepted,
-    end_of,
-    find_session,
-    refused,
-    replay,
-)
 from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Closed, Short, answer, invalid
 from clawkit.gateway.scopes import ADMIN
@@ -77,12 +69,12 @@ class ChatHost(Protocol):
     ) -> HostedChat: ...
 
 
-class OpenChat(SessionPlace, frozen=True, kw_only=True):
+class OpenChat(terminals.SessionPlace, frozen=True, kw_only=True):
     model: Short | None = None
     thinking: Thinking | None = None
     keyboard: bool = False
     """Whether a person types; what is piped into the chat needs approval."""
-    after: MessageNumber | None = None
+    after: terminals.MessageNumber | None = None
     """Tell what was said after this message: the chat was open before."""
 
 
@@ -109,14 +101,14 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
     if gateway.chats is None:
         raise invalid("this gateway has no chat")
     try:
-        session, is_new = find_session(caller, params)
+        session, is_new = terminals.find_session(caller, params)
         there = await gateway.live.open(session.key, owner=True)
         if params.model:
             there.agent.use_model(params.model)
         if params.thinking is not None:
             there.agent.use_thinking(params.thinking)
     except ClawkitError as error:
-        raise refused(error) from None
+        raise terminals.refused(error) from None
     key = session.key
     caller.leave_chats()  # a terminal has one at a time
     caller.attach(key, params.shows, only=True)
@@ -128,7 +120,7 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
         caller.on_leave.append(partial(gateway.live.discard_empty, key))
     said = [each for each in there.agent.conversation.history if _is_said(each)]
     if params.after is not None:
-        replay(caller, session, params.after)
+        terminals.replay(caller, session, params.after)
     return {
         "key": key,
         "name": session.name,
@@ -187,8 +179,8 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     session = caller.gateway.store.find(key)
     if not params.wait or session is None:
         return {"runId": run.id, "state": chat.state()}
-    caller.send(answer(id_, accepted(chat.agent, session, pictures)))
-    return await end_of(run, chat.agent)
+    caller.send(answer(id_, terminals.accepted(chat.agent, session, pictures)))
+    return await terminals.end_of(run, chat.agent)
 
 
 async def _run(caller: GatewayConnection, chat: HostedChat, text: str, run: GatewayRun) -> Any:
@@ -202,7 +194,7 @@ async def _run(caller: GatewayConnection, chat: HostedChat, text: str, run: Gate
         ended = TurnEnded("done", text=msgspec.json.encode(shown).decode())
     except ClawkitError as error:
         ended = TurnEnded("error", error=str(error))
-        raise refused(error) from None
+        raise terminals.refused(error) from None
     finally:
         live.conclude(run, ended)
     return shown | {"state": chat.state()}

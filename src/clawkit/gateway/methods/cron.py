@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, field
@@ -148,9 +150,14 @@ class LeftEvent(Closed, frozen=True, kw_only=True):
     last_input_seconds: Ignored = UNSET
 
 
-def _failed(error: ClawkitError) -> Exception:
-    code = "NOT_FOUND" if isinstance(error, NotFoundError) else ""
-    return invalid(str(error), {"code": code} if code else None)
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Within this block, what clawkit refuses is an invalid request."""
+    try:
+        yield
+    except ClawkitError as error:
+        code = {"code": "NOT_FOUND"} if isinstance(error, NotFoundError) else None
+        raise invalid(str(error), code) from None
 
 
 async def _status(caller: Caller, _params: NoParams, _id: str) -> Any:
@@ -182,16 +189,14 @@ async def _list(caller: Caller, params: ListJobs, _id: str) -> Any:
 
 async def _get(caller: Caller, params: OneJob, _id: str) -> Any:
     """One job."""
-    try:
+    with _refusals():
         return caller.gateway.automation.jobs().get(params.wanted)
-    except ClawkitError as error:
-        raise _failed(error) from None
 
 
 async def _describe(caller: Caller, params: DescribeSchedule, _id: str) -> Any:
     """What a schedule means, in words, and its next times."""
     job_id, now = "", now_ms()
-    try:
+    with _refusals():
         if params.schedule is None:
             job = caller.gateway.automation.store.find(params.wanted).job
             job_id, schedule = job.id, job.schedule
@@ -199,8 +204,6 @@ async def _describe(caller: Caller, params: DescribeSchedule, _id: str) -> Any:
             schedule = read_phrase(params.schedule, now, params.tz)
         else:
             schedule = read_schedule(params.schedule, now)
-    except ClawkitError as error:
-        raise _failed(error) from None
     times: list[int] = []
     while len(times) < NEXT_TIMES and (at := next_after(schedule, now, job_id)) is not None:
         times.append(now := at)
@@ -210,49 +213,38 @@ async def _describe(caller: Caller, params: DescribeSchedule, _id: str) -> Any:
 async def _add(caller: Caller, params: AddJob, _id: str) -> Any:
     """Add a job."""
     given = {name: value for name, value in asdict(params).items() if value is not UNSET}
-    try:
+    with _refusals():
         job = caller.gateway.automation.jobs().add(given, by="operator")
-    except ClawkitError as error:
-        raise _failed(error) from None
     return job | {"deliveryPreview": caller.gateway.automation.preview(job)}
 
 
 async def _update(caller: Caller, params: UpdateJob, _id: str) -> Any:
     """Change a job."""
-    try:
+    with _refusals():
         return caller.gateway.automation.jobs().update(params.wanted, params.patch, by="operator")
-    except ClawkitError as error:
-        raise _failed(error) from None
 
 
 async def _remove(caller: Caller, params: OneJob, _id: str) -> Any:
     """Remove a job; a run that is under way goes on."""
-    try:
+    with _refusals(), suppress(NotFoundError):
         return caller.gateway.automation.jobs().remove(params.wanted)
-    except NotFoundError:
-        return {"ok": True, "removed": False}
-    except ClawkitError as error:
-        raise _failed(error) from None
+    return {"ok": True, "removed": False}
 
 
 async def _run(caller: Caller, params: RunJob, _id: str) -> Any:
     """Run a job now."""
-    try:
+    with _refusals():
         found = caller.gateway.automation.jobs().run(params.wanted, params.mode)
-    except ClawkitError as error:
-        raise _failed(error) from None
     return found | {"processInstanceId": caller.gateway.boot_id}
 
 
 async def _runs(caller: Caller, params: ListRuns, _id: str) -> Any:
     """A page of runs, the latest first."""
     wanted = params.id or params.job_id
-    try:
+    with _refusals():
         found = caller.gateway.automation.jobs().runs(
             wanted, params.limit, params.offset, params.run_id
         )
-    except ClawkitError as error:
-        raise _failed(error) from None
     return found | ignored(params)
 
 
@@ -262,14 +254,12 @@ async def _wake(caller: Caller, params: Wake, _id: str) -> Any:
     agent = gateway.live.check_agent(params.agent_id)
     main = session_key(agent, gateway.loaded.config.session.main_key)
     key = gateway.live.resolve_key(params.session_key, agent) if params.session_key else main
-    try:
+    with _refusals():
         if params.mode == "next-heartbeat" and gateway.store.find(key) is None:
             gateway.live.create(agent, name=key.split(":", 2)[2])
         jobs = gateway.automation.jobs()
         is_owner, given = caller.may(ADMIN), (agent, key, params.text, params.mode)
         found = automation.wake(gateway.loaded, jobs, *given, owner=is_owner)
-    except ClawkitError as error:
-        raise _failed(error) from None
     gateway.automation.scheduler.wake()
     return found
 
@@ -281,11 +271,9 @@ async def _last_heartbeat(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 async def _set_heartbeats(caller: Caller, params: SetHeartbeats, _id: str) -> Any:
     """Pause the heartbeats of all agents, or resume them, also those that an error stopped."""
-    try:
+    with _refusals():
         automation.switch_heartbeats(caller.gateway.automation.jobs(), params.enabled)
         caller.gateway.automation.heartbeats.keep()
-    except ClawkitError as error:
-        raise _failed(error) from None
     return {"ok": True, "enabled": params.enabled}
 
 
@@ -293,11 +281,9 @@ async def _system_event(caller: Caller, params: LeftEvent, _id: str) -> Any:
     """Leave a message that a session reads with its next turn, by default the main one."""
     live = caller.gateway.live
     key = live.resolve_key(params.session_key or "main")
-    try:
+    with _refusals():
         agent = parse_key(key).agent
         caller.gateway.automation.leave(key, agent, "a system event", params.text)
-    except ClawkitError as error:
-        raise _failed(error) from None
     return {"ok": True} | ignored(params)
 
 

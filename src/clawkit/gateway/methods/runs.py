@@ -204,10 +204,8 @@ async def _agent(caller: Caller, params: AgentParams, id_: str) -> Any:
 
 
 async def _wait(caller: Caller, params: Wait, _id: str) -> Any:
-    run, late = (
-        caller.gateway.live.run(params.run_id),
-        {"runId": params.run_id, "status": "timeout"},
-    )
+    run = caller.gateway.live.run(params.run_id)
+    late = {"runId": params.run_id, "status": "timeout"}
     if run is None:
         return late
     try:

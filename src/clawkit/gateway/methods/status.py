@@ -75,10 +75,8 @@ class DoctorReport(Struct, frozen=True, rename="camel"):
 def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
     """Without details, nothing about sessions and settings."""
     started, config = time.monotonic(), gateway.watch.describe()
-    default, beat = (
-        gateway.loaded.config.agents.default_id(),
-        gateway.automation.heartbeats.describe,
-    )
+    default = gateway.loaded.config.agents.default_id()
+    beat = gateway.automation.heartbeats.describe
     agents = [
         {
             "agentId": each,
