@@ -1000,7 +1000,7 @@ async def test_a_sub_agent_reads_what_is_about_the_work_alone(workspace: Path) -
     for name in ("AGENTS.md", "TOOLS.md", "USER.md", "SOUL.md", "MEMORY.md"):
         (workspace / name).write_text(f"This is {name}.")
     model = model_of([spawn(), "waiting", "ok"], lambda _: "done")
-    async with Agent.open({}, workspace=workspace, model=model) as agent:
+    async with Agent.open({}, workspace=workspace, model=model, owner=True) as agent:
         await agent.work("go")
         assert "This is USER.md." in agent.prompt()
     [system] = {each.system for each in model.requests if is_child(each)}

@@ -97,7 +97,7 @@ async def test_a_rule_may_use_any_name_a_call_may_use(workspace: Path, key: str)
     ("rule", "words"),
     [
         ({"tool": "read", "params": {"pth": "*"}}, "tools.rules[0].params.pth: 'read' has no such"),
-        ({"tool": "*", "params": {"pth": "*"}}, "'read' and 'write' and 'edit' and 16 more"),
+        ({"tool": "*", "params": {"pth": "*"}}, "'read' and 'write' and 'edit' and 18 more"),
         ({"tool": "act", "action": "delte"}, "tools.rules[0].action: 'act' has no such action"),
         ({"tool": "read", "action": "x"}, "tools.rules[0].action: 'read' has no such action"),
     ],

@@ -36,7 +36,7 @@ async def weather(city: str) -> str:
 
 
 BUILT = ["read", "write", "edit", "apply_patch", "grep", "find", "ls", "exec", "process"]
-BUILT += ["code_execution", "sessions_list", "sessions_history", "sessions_search"]
+BUILT += ["code_execution", "web_fetch", "sessions_list", "sessions_history", "sessions_search"]
 BUILT += ["session_status", "agents_list"]
 
 
@@ -210,7 +210,8 @@ def test_every_option_of_the_scope_has_an_effect(workspace: Path) -> None:
     assert offered(depth=1) == ["read", "grep", "find", "ls"]
     assert offered(allow=["ls"]) == ["ls"]
     assert offered(allow=[]) == []
-    assert offered(sandboxed=True) == without("agents_list")
+    confined = [each for each in without("agents_list") if each != "web_fetch"]
+    assert offered(sandboxed=True) == confined
 
 
 async def test_a_sandboxed_run_knows_it(workspace: Path) -> None:

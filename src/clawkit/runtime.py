@@ -188,8 +188,6 @@ class Toolkit:
         )
         if isinstance(old.services, Services) and isinstance(run.services, Services):
             run.services.take_over(old.services)
-            if config is not None and run.services.is_made(Searcher):
-                run.services[Searcher].configure(self.loaded)
         self.run = replace(run, watch=old.watch)
 
     def session_hooks(self) -> SessionHooks | None:

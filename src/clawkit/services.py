@@ -34,6 +34,8 @@ from clawkit.run_skills import RunSkills
 from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
 from clawkit.store import private_dir
 from clawkit.web.factories import web_factories
+from clawkit.web.protocols import WebPages
+from clawkit.web.search.protocols import Searcher
 
 if TYPE_CHECKING:
     from clawkit.agent.assemble import Assembly
@@ -50,6 +52,8 @@ T = TypeVar("T")
 Factory = Callable[[], object]
 _OF_THE_RUN = (ExecGate, Approvals, InForce, NestedCalls, Redactor)
 """Services that a later run of the same agent creates again: they decide, or belong to the run."""
+_OF_THE_SETTINGS = (Memory, Searcher, WebPages)
+"""Services that are created again for other settings."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
     *("approvals.path_rules", "fs.masks", "process.environ", "process.output_text"),
@@ -152,8 +156,10 @@ class Services(Mapping[type, object]):
 
     def take_over(self, older: Services) -> None:
         """Use the services of an earlier run of the same agent, except those that decide."""
+        is_same = self._loaded.config is older._loaded.config
+        again = _OF_THE_RUN if is_same else (*_OF_THE_RUN, *_OF_THE_SETTINGS)
         for kind, service in older._made.items():
-            if kind not in _OF_THE_RUN:
+            if kind not in again:
                 self._made[kind] = service
                 if configure := getattr(service, "configure", None):
                     configure(self._loaded.config)

@@ -85,13 +85,14 @@ def test_list_names_the_tools_in_force_and_what_to_try(cli: Cli) -> None:
     done = cli("tools", "list")
     assert done.returncode == 0
     assert "read" in done.stdout
-    assert "18 in force" in done.stdout
+    assert "20 in force" in done.stdout
     assert "Try:" in done.stdout
 
 
 def test_list_as_json_has_a_token_cost_for_each_tool(cli: Cli) -> None:
     rows = json.loads(cli("tools", "list", "--json").stdout)["tools"]
-    built = "read write edit apply_patch grep find ls exec process code_execution memory_search"
+    built = "read write edit apply_patch grep find ls exec process code_execution web_search"
+    built += " web_fetch memory_search"
     built += (
         " memory_get sessions_list sessions_history sessions_search session_status cron agents_list"
     )
@@ -401,7 +402,7 @@ def test_list_all_says_why_each_tool_is_absent(cli: Cli, config: Callable[[str],
     shown = cli("tools", "list", "--all", "--config", file).stdout
     assert "removed: tools.deny denies it with 'ls'" in shown
     assert "not available in this build" in shown
-    assert "17 in force, 1 removed by policy" in shown
+    assert "19 in force, 1 removed by policy" in shown
 
 
 def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:

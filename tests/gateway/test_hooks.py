@@ -332,7 +332,7 @@ async def test_a_request_has_no_owner_rights_even_in_the_session_of_the_owner() 
         await peer.until_chat("final", "more")
         own, hook, _, again = ({each.name for each in each.tools} for each in model.requests)
         assert {"cron", "gateway"} <= own == again
-        assert own - hook == {"cron", "gateway"}
+        assert own - hook == {"cron", "gateway", "memory_search", "memory_get", "web_search"}
 
 
 @pytest.mark.parametrize(

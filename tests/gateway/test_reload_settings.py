@@ -91,6 +91,7 @@ NEW = {
     "env": "{ vars: { FROM_THE_FILE: 'new' } }",
     "hooks": "{ path: '/in' }",
     "mcp": "{ servers: { off: { command: '/nowhere', enabled: false } } }",
+    "memory": "{ citations: 'off' }",
     "messages": "{ queue: { cap: 3 } }",
     "models": "{ providers: { lab: { baseUrl: 'http://127.0.0.1:9/v1' } } }",
     "plugins": "{ entries: { lsp: { enabled: false } } }",

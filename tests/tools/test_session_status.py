@@ -72,8 +72,9 @@ async def test_the_card_of_a_real_run(tmp_path: Path) -> None:
     async with open_kit(tmp_path, model="openai/gpt-5", config={"tools": {"deny": ["ls"]}}) as kit:
         result = await kit.call("session_status")
     assert "model openai/gpt-5\n" in result.as_text()
-    assert "agents_list (1 removed by policy, 10 off by settings)\n" in result.as_text()
-    built = "read write edit apply_patch grep find exec process code_execution memory_search"
+    assert "agents_list (1 removed by policy, 11 off by settings)\n" in result.as_text()
+    built = "read write edit apply_patch grep find exec process code_execution web_search"
+    built += " web_fetch memory_search"
     built += (
         " memory_get sessions_list sessions_history sessions_search session_status cron agents_list"
     )

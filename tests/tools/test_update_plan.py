@@ -140,9 +140,13 @@ def test_settings_and_model_decide_who_is_offered_it(
 def test_a_tool_that_policy_removes_is_not_called_off() -> None:
     config = loads(json.dumps({"tools": {"deny": ["update_plan", "ls"]}})).config
     assembly = assemble(config, Scope(delegates=True))
-    assert assembly.off == {"heartbeat_respond", *GROUPS["group:memory"], *CONTROLS}
+    assert assembly.off == {
+        *("heartbeat_respond", "web_search", "x_search"),
+        *GROUPS["group:memory"],
+        *CONTROLS,
+    }
     assert "tools.deny denies it" in assembly.refused["update_plan"]
     owners = sum(
         name in assembly.refused for name in ("cron", "gateway", "nodes", "whatsapp_login")
     )
-    assert (assembly.in_force.removed, assembly.in_force.off) == (2 + owners, 6)
+    assert (assembly.in_force.removed, assembly.in_force.off) == (2 + owners, 8)

@@ -30,8 +30,8 @@ Kind = Literal["hot", "restart", "none"]
 _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "hot": (
         *("$schema", "agents", "approvals", "auth", "bindings", "channels", "commands"),
-        *("cron", "diagnostics", "env", "hooks", "mcp", "messages", "models", "plugins", "secrets"),
-        *("session", "skills", "tools"),
+        *("cron", "diagnostics", "env", "hooks", "mcp", "memory", "messages", "models"),
+        *("plugins", "secrets", "session", "skills", "tools"),
     ),
     "restart": ("gateway", "logging", "session.store"),
     "none": NO_EFFECT,
