@@ -212,6 +212,21 @@ def test_bad_parameters_are_refused_in_plain_words(subtests: pytest.Subtests) ->
             assert words in str(caught.value)
 
 
+def test_what_is_wrong_with_a_value_that_may_be_null_is_said_about_its_type() -> None:
+    some = {"type": "object", "required": ["z"], "properties": {"n": {"type": "integer"}}}
+    number, null = {"type": "integer", "maximum": 10}, {"type": "null"}
+    kinds = {"count": [number, null], "other": [number, {"type": "object"}], "some": [some, null]}
+    schema = {"type": "object", "properties": {k: {"anyOf": v} for k, v in kinds.items()}}
+    tool = Tool("probe", "Probe.", schema, nothing)
+    with pytest.raises(ToolInputError) as caught:
+        read(tool, {"count": 20, "other": "x", "some": {"n": "y"}})
+    text = str(caught.value)
+    assert "count: 20 is greater than the maximum of 10" in text
+    assert 'other: "x" is not valid under any' in text
+    assert "some.z: missing" in text
+    assert 'some.n: "y" is not of type' in text
+
+
 def test_a_schema_tool_refuses_what_is_not_json() -> None:
     with pytest.raises(ToolInputError, match="not plain JSON"):
         read(SCHEMA, {"path": "a", "any": {1, 2}})

@@ -13,6 +13,7 @@ import os
 import re
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import chain
 from typing import Any
 
 from clawkit.core.paths import plain_path, strip_mention
@@ -256,7 +257,7 @@ def _takes_null(schema: Mapping[str, Any]) -> bool:
 def _explain(tool: Tool, params: Mapping[str, Any]) -> list[str]:
     lines: list[str] = []
     try:
-        for error in tool.validator.iter_errors(params):
+        for error in chain.from_iterable(map(_causes, tool.validator.iter_errors(params))):
             parts = (f"[{p}]" if isinstance(p, int) else f".{p}" for p in error.instance_path)
             at = "".join(parts).lstrip(".")
             if error.kind.name == "required":
@@ -268,6 +269,14 @@ def _explain(tool: Tool, params: Mapping[str, Any]) -> list[str]:
     except ValueError as error:
         return [f"the parameters are not plain JSON ({error})"]
     return lines
+
+
+def _causes(error: Any) -> list[Any]:
+    """What is wrong with a value that may be null: the errors of its only other type."""
+    branches = error.kind.context if error.kind.name == "anyOf" else []
+    null = [["null"]]
+    others = [each for each in branches if [getattr(e.kind, "types", 0) for e in each] != null]
+    return (others[0] if len(others) == 1 else []) or [error]
 
 
 def _describe(tool: Tool, name: str) -> str:

@@ -58,7 +58,7 @@ async def open_connection(
             await opening.run(route)
     except TimeoutError:
         opening.stream.close()
-        problem = f"no connection to {target.place} within {limit_s:g} s"
+        problem = f"no connection to {target.place} within {round(limit_s, 2):g} s"
         raise NetError("timeout", problem) from None
     except BaseException:
         opening.stream.close()

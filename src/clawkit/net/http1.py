@@ -299,7 +299,7 @@ class HttpConnection:
         while not answer.has_head:
             self._check()
             if not await self._more(until):
-                raise NetError("timeout", f"{self.place} did not answer within {limit_s:g} s")
+                raise NetError("timeout", f"{self.place} did not answer within {round(limit_s, 2):g} s")
         return answer.status, answer.headers
 
     async def piece(self, limits: Timeouts) -> bytes:
@@ -310,7 +310,7 @@ class HttpConnection:
                 return b""
             silent_until = until if idle_s is None else asyncio.get_running_loop().time() + idle_s
             if not await self._more(min(until, silent_until)):
-                problem = f"did not complete its answer within {limits.timeout_s:g} s"
+                problem = f"did not complete its answer within {round(limits.timeout_s, 2):g} s"
                 if silent_until < until:
                     problem = f"sent nothing for {idle_s:g} s"
                 raise NetError("timeout", f"{self.place} {problem}")

@@ -91,7 +91,7 @@ async def execute(
         if path := await pages.save(text, page.final_url):
             is_cut = len(page.text) >= MAX_TEXT
             details["spill"] = {"path": path, "chars": len(text), "truncated": is_cut}
-            notes.append(f"all of it is in {path}")
+            notes.append(f"saved in {path}")
     parts = (shown, f"[{'; '.join(notes)}]" if notes else "")
     return Result((*blocks, Text("\n\n".join(filter(None, parts)))), details)
 
