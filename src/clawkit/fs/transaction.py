@@ -17,21 +17,12 @@ from clawkit.errors import (
     ToolError,
     ToolInputError,
 )
+from clawkit.fs import roots as fs_roots
 from clawkit.fs.containment import O_PATH
 from clawkit.fs.journal import Journal
 from clawkit.fs.protected_files import Protection, fold_path
 from clawkit.fs.protocols import ABSENT, Change, Changed, Info, Kind
-from clawkit.fs.roots import (
-    ChangeTarget,
-    Roots,
-    check_folder,
-    look,
-    make_folders,
-    mark_of,
-    open_folder,
-    remove_folders,
-    version_of,
-)
+from clawkit.fs.roots import ChangeTarget, Roots
 from clawkit.fs.staged_file import StagedFile, conflict, temp_name
 
 _MARK = O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -40,7 +31,7 @@ _KINDS: dict[int, Kind] = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat
 
 def info_of(found: os.stat_result) -> Info:
     kind = _KINDS.get(stat.S_IFMT(found.st_mode), "other")
-    return Info(kind, found.st_size, found.st_mtime_ns, found.st_mode, version_of(found))
+    return Info(kind, found.st_size, found.st_mtime_ns, found.st_mode, fs_roots.version_of(found))
 
 
 @dataclass(frozen=True)
@@ -146,9 +137,9 @@ class Committer:
     def _one(self, change: Change, target: ChangeTarget) -> Changed:
         made: list[str] = []
         try:
-            made = make_folders(target) if target.info is None else []
-            with open_folder(target) as folder:
-                check_folder(folder)
+            made = fs_roots.make_folders(target) if target.info is None else []
+            with fs_roots.open_folder(target) as folder:
+                fs_roots.check_folder(folder)
                 if change.data is None:
                     _check_same(change.path, target, folder)
                     os.unlink(target.name, dir_fd=folder)
@@ -167,7 +158,7 @@ class Committer:
                 finally:
                     staged.discard()
         except BaseException as error:
-            remove_folders(target.root, made)
+            fs_roots.remove_folders(target.root, made)
             if isinstance(error, OSError):
                 raise _explain(error, change.path) from None
             raise
@@ -214,19 +205,19 @@ class Committer:
     def _prepare(self, journal: Journal, change: Change, target: ChangeTarget) -> None:
         """Write the new content next to its target, under a name that is in the journal."""
         if target.info is None:
-            make_folders(target, lambda folder: journal.plan_folder(target.root, folder))
+            fs_roots.make_folders(target, lambda folder: journal.plan_folder(target.root, folder))
         step = journal.plan(target, delete=change.data is None)
-        with open_folder(target) as folder:
-            check_folder(folder)
+        with fs_roots.open_folder(target) as folder:
+            fs_roots.check_folder(folder)
             if change.data is None:
                 return
             self._stage(change, target, folder, step.temp).close()
             # After closing: a network file system may set the mtime when a file is closed.
-            step.mark = mark_of(os.stat(step.temp, dir_fd=folder, follow_symlinks=False))
+            step.mark = fs_roots.mark_of(os.stat(step.temp, dir_fd=folder, follow_symlinks=False))
 
 
 def _look(target: ChangeTarget) -> Info | None:
-    with suppress(OSError, ToolInputError), open_folder(target) as folder:
+    with suppress(OSError, ToolInputError), fs_roots.open_folder(target) as folder:
         return info_of(os.stat(target.name, dir_fd=folder, follow_symlinks=False))
     return None
 
@@ -242,16 +233,16 @@ def _folders_above(targets: Sequence[ChangeTarget]) -> set[str]:
 
 
 def _check_version(change: Change, info: os.stat_result | None) -> None:
-    if change.expect is not None and (info is None or version_of(info) != change.expect):
+    if change.expect is not None and (info is None or fs_roots.version_of(info) != change.expect):
         raise conflict(change.path, "was changed")
 
 
 def _check_same(path: str, target: ChangeTarget, folder: int) -> None:
     """The last check before a file is replaced: it must still be the one that was checked."""
-    now = look(target.name, folder)
+    now = fs_roots.look(target.name, folder)
     if now is None:
         raise conflict(path, "was deleted")
-    if target.info is None or version_of(now) != version_of(target.info):
+    if target.info is None or fs_roots.version_of(now) != fs_roots.version_of(target.info):
         raise conflict(path, "was changed")
 
 
