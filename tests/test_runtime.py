@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.net.parts import answering
+from tests.web.internet import respond
 
 import clawkit
 from clawkit import CallRequest, Context, Hooks, Sender, Tool, Toolkit, tool
@@ -401,3 +403,28 @@ def test_an_agent_that_is_not_among_those_configured_is_refused(tmp_path: Path) 
     assert "write" not in Toolkit.open(config, workspace=tmp_path, agent="Reviewer").run.tools
     assert "write" in Toolkit.open(config, workspace=tmp_path, agent="main").run.tools
     assert "write" in Toolkit.open({}, workspace=tmp_path, agent="other").run.tools
+
+
+async def test_changed_settings_of_web_and_memory_hold_at_the_next_call(workspace: Path) -> None:
+    def allowing(*hosts: str, more: str = "") -> Config:
+        fetch = {"ssrfPolicy": {"allowedHostnames": list(hosts)}, "cacheTtlMinutes": 0}
+        search = {"extraPaths": [more] if more else []}
+        config = {"tools": {"web": {"fetch": fetch}}, "memory": {"search": search}}
+        return loads(json.dumps(config)).config
+
+    notes = workspace / "elsewhere"
+    notes.mkdir()
+    (notes / "tea.md").write_text("Oolong steeps for four minutes.\n")
+    page = respond("Here.", "text/plain")
+    async with (
+        answering(*[page] * 3) as server,
+        Toolkit.open(allowing(), workspace=workspace, owner=True) as kit,
+    ):
+        seen = []
+        for settings in (None, allowing("127.0.0.1", more=str(notes)), allowing()):
+            if settings is not None:
+                kit.alter(config=settings)
+            fetched = await kit.call("web_fetch", {"url": server.url("/")})
+            found = await kit.call("memory_search", {"query": "oolong"})
+            seen.append((fetched.is_error, len(found.details["results"])))
+        assert seen == [(True, 0), (False, 1), (True, 0)]
