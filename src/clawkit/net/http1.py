@@ -299,9 +299,8 @@ class HttpConnection:
         while not answer.has_head:
             self._check()
             if not await self._more(until):
-                raise NetError(
-                    "timeout", f"{self.place} did not answer within {round(limit_s, 2):g} s"
-                )
+                late = f"{self.place} did not answer within {round(limit_s, 2):g} s"
+                raise NetError("timeout", late)
         return answer.status, answer.headers
 
     async def piece(self, limits: Timeouts) -> bytes:
