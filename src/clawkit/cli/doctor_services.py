@@ -46,10 +46,9 @@ from clawkit.tools._memory import is_enabled
 from clawkit.web.search.protocols import SearchError
 from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
 from clawkit.web.search.table import (
-    check_settings,
     named_provider,
+    read_settings,
     ready_providers,
-    settings_of,
 )
 
 MAX_CHECKED = 512 * 1024 * 1024
@@ -449,14 +448,13 @@ def check_search(loaded: Loaded) -> Findings:
         yield ok(f"web search by the plugin {named}")
         return
     try:
-        check_settings(settings_of(config, row), row)
+        read_settings(config, row)
     except SearchError as error:
         yield fault(str(error))
         return
     if (row.needs_key or row.needs_address) and row.id not in ready:
         lacks = "address" if row.needs_address else "key"
-        where = f"plugins.entries.{row.entry}.config.webSearch"
-        setting = f"{where}.{'baseUrl' if row.needs_address else 'apiKey'}"
+        setting = f"{row.where}.{'baseUrl' if row.needs_address else 'apiKey'}"
         yield fault(f"web search by {row.name} has no {lacks}", f"set {row.env[0]}, or {setting}")
         return
     more = [] if named else [SEARCH_PROVIDERS[each].name for each in ready[1:]]

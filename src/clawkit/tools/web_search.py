@@ -9,13 +9,9 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError
-from clawkit.web.search.protocols import FILTERS, Query, Searcher, SearchError
+from clawkit.web.search.protocols import FILTERS, NO_PROVIDER, Query, Searcher, SearchError
 
 Params = Query
-NO_PROVIDER = (
-    "no search service is chosen, and no key of one was found; choose one with: clawkit configure "
-    "search"
-)
 OFFER_S = 120.0
 """How long an offer waits for an answer."""
 
@@ -68,7 +64,7 @@ async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
                 break
         else:
             return await searcher.choose(row.id)
-    searcher.decline()
+    searcher.may_offer = False
     words = f"{error}. The person was offered {names}, and wants none of them"
     raise SearchError(error.code, words, **error.more)
 

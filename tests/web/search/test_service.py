@@ -132,7 +132,7 @@ async def test_keys_come_from_the_settings_and_from_variables(
         assert "'OTHER_KEY'" in details["message"]
         with_key["plugins"]["entries"]["brave"]["config"]["webSearch"]["apiKey"] = 7
         details = (await search(with_key, workspace)).details
-        assert "neither a string nor a secret reference" in details["message"]
+        assert "must be a string or a secret reference" in details["message"]
         # An entry that other programs need is no plugin here.
         plain["plugins"]["entries"]["brave"]["enabled"] = True
         async with Toolkit.open(plain, workspace=workspace) as kit:

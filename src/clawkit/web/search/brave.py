@@ -6,8 +6,8 @@ import re
 
 from msgspec.structs import replace
 
+from clawkit.web.search.exchange import Api, as_text, listed, pick, results
 from clawkit.web.search.protocols import Query, SearchAnswer
-from clawkit.web.search.wire import ProviderSetup, Steps, as_text, get, listed, pick, read_hits
 
 _COUNTRIES = (
     "AR AU AT BE BR CA CL DK FI FR DE GR HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES "
@@ -18,12 +18,10 @@ _LANGUAGES = {
     "zh-hk": "zh-hant", "pt": "pt-br", "no": "nb",
 }  # fmt: skip
 _WITH_REGION = frozenset(("en-gb", "pt-br", "pt-pt", "zh-hans", "zh-hant"))
-_PERIODS = {"day": "pd", "week": "pw", "month": "pm", "year": "py"}
 _EARLIEST, _LATEST = "1970-01-01", "9999-12-31"
 
 
-def search(query: Query, setup: ProviderSetup) -> Steps:
-    is_context = setup.mode == "llm-context"
+async def ask_brave(query: Query, api: Api) -> SearchAnswer:
     country = query.country.upper()
     params = {
         "q": query.query,
@@ -33,18 +31,19 @@ def search(query: Query, setup: ProviderSetup) -> Steps:
         "ui_lang": query.ui_lang,
         "freshness": _period(query),
     }
+    is_context = api.mode == "llm-context"
     path = "/res/v1/llm/context" if is_context else "/res/v1/web/search"
-    reply = yield get(setup, path, params, {"X-Subscription-Token": setup.key})
-    data = reply.data
+    data = (await api.get(path, params, {"X-Subscription-Token": api.key})).data
     if not is_context:
         # Without results, there is only what was asked.
-        results = listed(data, "web.results", optional="query" in data)
-        return SearchAnswer(read_hits(results, "description", "page_age"))
-    hits = read_hits(listed(data, "grounding.generic"), "snippets")
+        found = listed(data, "web.results", optional="query" in data)
+        return results(found, "description", "page_age")
+    hits = results(listed(data, "grounding.generic"), "snippets").hits
     sources = data.get("sources")
     about = sources if isinstance(sources, dict) else {}
-    ages = [_age(pick(about.get(hit.url), "age")) for hit in hits]
-    return SearchAnswer(tuple(map(lambda hit, age: replace(hit, published=age), hits, ages)))
+    return SearchAnswer(
+        tuple(replace(hit, published=_age(pick(about.get(hit.url), "age"))) for hit in hits)
+    )
 
 
 def _language(code: str) -> str:
@@ -57,7 +56,7 @@ def _language(code: str) -> str:
 def _period(query: Query) -> str:
     if query.date_after or query.date_before:
         return f"{query.date_after or _EARLIEST}to{query.date_before or _LATEST}"
-    return _PERIODS.get(query.freshness, "")
+    return query.freshness and f"p{query.freshness[0]}"
 
 
 def _age(age: object) -> str:

@@ -4,60 +4,40 @@ from __future__ import annotations
 
 import re
 
+from msgspec.structs import asdict
+
+from clawkit.web.search.exchange import Api, answer, listed, pick
 from clawkit.web.search.protocols import PostQuery, Query, SearchAnswer
-from clawkit.web.search.wire import (
-    ProviderSetup,
-    Steps,
-    as_text,
-    listed,
-    pick,
-    post,
-    read_citations,
-    unreadable,
-)
 
 _MODEL = "grok-4.7"
 
 
-def search(query: Query, setup: ProviderSetup) -> Steps:
-    return _respond(setup, query.query, {"type": "web_search"})
+async def ask_grok(query: Query, api: Api) -> SearchAnswer:
+    return await _respond(api, query.query, {"type": "web_search"})
 
 
-def search_posts(query: PostQuery, setup: ProviderSetup) -> Steps:
-    tool = {
-        "type": "x_search",
-        "allowed_x_handles": query.allowed_x_handles,
-        "excluded_x_handles": query.excluded_x_handles,
-        "from_date": query.from_date,
-        "to_date": query.to_date,
-        "enable_image_understanding": query.enable_image_understanding,
-        "enable_video_understanding": query.enable_video_understanding,
-    }
-    return _respond(setup, query.query, {name: value for name, value in tool.items() if value})
+async def search_posts(query: PostQuery, api: Api) -> SearchAnswer:
+    filters = {name: value for name, value in asdict(query).items() if value and name != "query"}
+    return await _respond(api, query.query, {"type": "x_search", **filters})
 
 
-def _respond(setup: ProviderSetup, text: str, tool: dict[str, object]) -> Steps:
+async def _respond(api: Api, text: str, tool: dict[str, object]) -> SearchAnswer:
     body = {
-        "model": setup.options.get("model", _MODEL),
+        "model": api.options.get("model", _MODEL),
         "input": [{"role": "user", "content": text}],
         "tools": [tool],
-        "max_turns": int(setup.options.get("maxTurns", "0")),
+        "max_turns": int(api.options.get("maxTurns", "0")),
     }
-    reply = yield post(setup, "/responses", body, setup.bearer)
-    data = reply.data
+    data = (await api.post("/responses", body, api.bearer)).data
     parts = [
         part
         for item in listed(data, "output")
         for part in listed(item, "content", optional=True)
         if part.get("type") == "output_text"
     ]
-    if not (said := as_text([part.get("text") for part in parts])):
-        raise unreadable("no answer")
-    if setup.options.get("inlineCitations") == "false":
-        said = re.sub(r" ?\[\[\d{1,4}\]\]\([^()\s]{1,2000}\)", "", said)
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
+    if api.options.get("inlineCitations") == "false":
+        texts = [re.sub(r" ?\[\[\d{1,4}\]\]\([^()\s]{1,2000}\)", "", each) for each in texts]
     noted = [note for part in parts for note in listed(part, "annotations", optional=True)]
     every = pick(data, "citations")
-    return SearchAnswer(
-        text=said,
-        citations=read_citations([*noted, *(every if isinstance(every, list) else ())]),
-    )
+    return answer(texts, [*noted, *(every if isinstance(every, list) else ())])

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec.structs import replace
 
+from clawkit.web.search.exchange import Api, answer, listed, pick, results
 from clawkit.web.search.protocols import Query, SearchAnswer
 from clawkit.web.search.table import OPENROUTER_KEY
-from clawkit.web.search.wire import (
-    ProviderSetup,
-    Steps,
-    as_text,
-    listed,
-    pick,
-    post,
-    read_citations,
-    read_hits,
-    unreadable,
-)
 
 _OPENROUTER = "https://openrouter.ai/api/v1"
 
 
-def search(query: Query, setup: ProviderSetup) -> Steps:
-    if setup.mode == "chat":
-        return (yield from _chat(query, setup))
+async def ask_perplexity(query: Query, api: Api) -> SearchAnswer:
+    if api.mode == "chat":
+        return await _chat(query, api)
     body = {
         "query": query.query,
         "max_results": query.count,
@@ -36,31 +28,26 @@ def search(query: Query, setup: ProviderSetup) -> Steps:
         "max_tokens": query.max_tokens,
         "max_tokens_per_page": query.max_tokens_per_page,
     }
-    reply = yield post(setup, "/search", body, setup.bearer)
-    return SearchAnswer(read_hits(listed(reply.data, "results"), "snippet", "date"))
+    data = (await api.post("/search", body, api.bearer)).data
+    return results(listed(data, "results"), "snippet", "date")
 
 
-def _chat(query: Query, setup: ProviderSetup) -> Steps:
-    model = setup.options.get("model", "perplexity/sonar-pro")
-    if not setup.key.startswith(OPENROUTER_KEY):
+async def _chat(query: Query, api: Api) -> SearchAnswer:
+    model = api.options.get("model", "perplexity/sonar-pro")
+    if not api.key.startswith(OPENROUTER_KEY):
         model = model.removeprefix("perplexity/")
-    elif not setup.is_own:
-        setup = replace(setup, base_url=_OPENROUTER)
+    elif not api.is_own:
+        api = replace(api, base_url=_OPENROUTER)
     body = {
         "model": model,
         "messages": [{"role": "user", "content": query.query}],
         "search_recency_filter": query.freshness,
     }
-    reply = yield post(setup, "/chat/completions", body, setup.bearer)
-    message = pick(reply.data, "choices.0.message")
-    if not (text := as_text(pick(message, "content"))):
-        raise unreadable("no answer")
-    sources = pick(reply.data, "citations") or pick(message, "annotations")
-    return SearchAnswer(text=text, citations=read_citations(sources))
+    data = (await api.post("/chat/completions", body, api.bearer)).data
+    message = pick(data, "choices.0.message")
+    return answer(pick(message, "content"), data.get("citations") or pick(message, "annotations"))
 
 
 def _day(day: str) -> str:
     """A day as month/day/year."""
-    year, _, rest = day.partition("-")
-    month, _, number = rest.partition("-")
-    return f"{int(month)}/{int(number)}/{year}" if day else ""
+    return re.sub("(.+)-0?(.+)-0?(.+)", r"\2/\3/\1", day)

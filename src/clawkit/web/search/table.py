@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from clawkit.config.model import Config
 from clawkit.config.search_services import SEARCH_ENTRIES
-from clawkit.config.section import suggest
-from clawkit.web.search.protocols import FILTERS, SearchError
+from clawkit.config.section import SecretInput, suggest
+from clawkit.web.search.protocols import FILTERS, Query, SearchAnswer, SearchError
+
+if TYPE_CHECKING:
+    from clawkit.web.search.exchange import Api
 
 OPENROUTER_KEY = "sk-or-"
+_MODULES = ("brave", "gemini", "grok", "kimi", "perplexity", "parallel_free", "duckduckgo")
+"""Providers with a module of their own."""
 _PERIOD = "freshness date_after date_before"
 
 
 class ProviderRow(Struct, frozen=True, kw_only=True):
-    """One provider. Its module has `search(query, setup)`."""
+    """One provider."""
 
     id: str
     name: str
@@ -37,17 +44,22 @@ class ProviderRow(Struct, frozen=True, kw_only=True):
     """Settings beside its key and address, with their values; any value if there are none."""
     about: str = ""
     """For people who are offered it: what they get, and who sees their queries."""
-    redirects: str = ""
-    """The host of addresses in its answers that only lead to others."""
 
     @property
     def entry(self) -> str:
-        """Its settings are `plugins.entries.<entry>.config.webSearch`."""
+        """Its entry of `plugins.entries`."""
         return SEARCH_ENTRIES[self.id]
 
     @property
-    def module(self) -> str:
-        return f"clawkit.web.search.{self.id.replace('-', '_')}"
+    def where(self) -> str:
+        return f"plugins.entries.{self.entry}.config.webSearch"
+
+    async def ask(self, query: Query, api: Api) -> SearchAnswer:
+        """Search. Raises `SearchError` or `NetError`."""
+        name = self.id.replace("-", "_")
+        module = import_module(f"clawkit.web.search.{name if name in _MODULES else 'results'}")
+        found: SearchAnswer = await getattr(module, f"ask_{name}")(query, api)
+        return found
 
     @property
     def needs_address(self) -> bool:
@@ -76,7 +88,7 @@ _ROWS = (
         base_url="https://api.minimax.io"),
     ProviderRow(id="gemini", name="Gemini", order=20, env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         base_url="https://generativelanguage.googleapis.com/v1beta", filters=_PERIOD,
-        options=_MODEL, redirects="vertexaisearch.cloud.google.com"),
+        options=_MODEL),
     ProviderRow(id="grok", name="Grok", order=30, env=("XAI_API_KEY",),
         base_url="https://api.x.ai/v1", options=_MODEL),
     ProviderRow(id="kimi", name="Kimi", order=40, env=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
@@ -155,18 +167,31 @@ def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
     )
 
 
-def check_settings(given: Mapping[str, object], row: ProviderRow) -> dict[str, object]:
+class ProviderSettings(NamedTuple):
+    key: SecretInput | None
+    base_url: str
+    options: dict[str, str]
+
+
+def read_settings(config: Config, row: ProviderRow) -> ProviderSettings:
     """The settings of a provider. Raises `SearchError` for one that it does not have."""
-    where = f"plugins.entries.{row.entry}.config.webSearch"
+    given = settings_of(config, row)
     known = ["apiKey", "baseUrl", *row.options]
     for name, value in given.items():
-        if name not in known:
-            hint = suggest(name, known, "Settings here")
-            raise SearchError("invalid_setting", f"{where}.{name}: unknown setting. {hint}")
         allowed = row.options.get(name, ())
-        if name != "apiKey" and not (isinstance(value, str) and value):
-            raise SearchError("invalid_setting", f"{where}.{name}: must be a string")
-        if allowed and value not in allowed:
-            words = f"{where}.{name}: use one of {', '.join(allowed)}"
-            raise SearchError("invalid_setting", words)
-    return dict(given)
+        if name not in known:
+            problem = f"unknown setting. {suggest(name, known, 'Settings here')}"
+        elif name != "apiKey" and not (isinstance(value, str) and value):
+            problem = "must be a string"
+        elif allowed and value not in allowed:
+            problem = f"use one of {', '.join(allowed)}"
+        else:
+            continue
+        raise SearchError("invalid_setting", f"{row.where}.{name}: {problem}")
+    try:
+        key = convert(given.get("apiKey"), SecretInput | None)
+    except ValidationError:
+        words = f"{row.where}.apiKey: must be a string or a secret reference"
+        raise SearchError("invalid_setting", words) from None
+    options = {name: str(given[name]) for name in row.options if name in given}
+    return ProviderSettings(key, str(given.get("baseUrl", "")).strip(), options)
