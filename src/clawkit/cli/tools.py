@@ -24,7 +24,7 @@ from clawkit.core.call import CallRequest, Event, OnEvent, Run
 from clawkit.core.call import call as call_tool
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import InForce
-from clawkit.core.result import Result
+from clawkit.core.result import Result, error_text
 from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
 from clawkit.process.libc import hide_memory
@@ -224,9 +224,8 @@ def call(name: str, params: str, text: bool, **options: Any) -> None:
     given, run = _read_params(params), _prepare(options, name)
     result = asyncio.run(_closing(run, _interruptible(run, CallRequest(name, given))))
     if text:
-        error = result.details.get("error")
-        said = error.get("message") if isinstance(error, dict) else error
-        cli.print_text(str(said or result.as_text()), err=result.is_error)
+        said = error_text(result.details) if result.is_error else ""
+        cli.print_text(said or result.as_text(), err=result.is_error)
     else:
         cli.print_json(result.to_json())
     sys.exit(exit_code(result))

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawkit.content import Block, Image, Text
-from clawkit.core.result import Result, to_text
+from clawkit.core.result import Result, error_text, to_text
 from clawkit.redact import Redactor
 from clawkit.text import cut, cut_start, fit, one_line, result_cap, weigh, weight_cap
 
@@ -38,8 +38,7 @@ def for_event(result: Result, redactor: Redactor, *, brief: bool = False) -> dic
     event: dict[str, Any] = {} if brief else _shown(result, redactor)
     event["isError"] = result.is_error
     if event["isError"]:
-        said = result.details.get("error")
-        message = redactor.strict(said if said and isinstance(said, str) else result.as_text())
+        message = redactor.strict(error_text(result.details) or result.as_text())
         event["error"] = one_line(message.strip().partition("\n")[0], EVENT_ERROR)
     return event
 

@@ -104,6 +104,13 @@ class Result:
         return {"content": content, "details": dict(self.details)}
 
 
+def error_text(details: Mapping[str, Any]) -> str:
+    """What went wrong, in words, if the details have any: `error`, or the `message` with a code."""
+    error = details.get("error")
+    said = error.get("message") if isinstance(error, dict) else details.get("message") or error
+    return said if isinstance(said, str) else ""
+
+
 def to_text(value: object) -> str:
     """A JSON value as text for the model. Raises TypeError if it is not JSON."""
     plain = dict(value) if isinstance(value, Mapping) else value

@@ -15,6 +15,7 @@ from typing import Any
 
 from clawkit.config.modelref import OPERATOR
 from clawkit.content import Assistant, Text, ToolCall, ToolResult, User
+from clawkit.core.result import error_text
 from clawkit.models.protocols import CallDelta, CallStarted, Delta, Facts, Request, TextDelta
 from clawkit.text import cut, cut_start
 
@@ -72,8 +73,8 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
     for result in reversed(results):
         texts = [b.text if isinstance(b, Text) else "[image]" for b in result.content]
         head = f"{result.tool} failed: " if result.is_error else ""
-        error = result.details.get("error")
-        if head and isinstance(error, str) and texts and texts[0].startswith("{"):
+        error = error_text(result.details)
+        if head and error and texts and texts[0].startswith("{"):
             # Only the message, without the JSON that is meant for models.
             texts[0] = error.removeprefix(f"{result.tool}: ")
         # The end of a command's output matters most.

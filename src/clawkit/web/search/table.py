@@ -22,15 +22,15 @@ _MODULES = ("brave", "gemini", "grok", "kimi", "perplexity", "parallel_free", "d
 _PERIOD = "freshness date_after date_before"
 
 
-class ProviderRow(Struct, frozen=True, kw_only=True):
+class ProviderRow(Struct, frozen=True):
     """One provider."""
 
     id: str
     name: str
     order: int | None = None
     """Its place if no provider is set and it has a key; None if it must be named."""
-    env: tuple[str, ...] = ()
-    """Variables that may hold its key or, if it needs one, its address."""
+    variables: str = ""
+    """Those that may hold its key or, if it needs one, its address."""
     base_url: str = ""
     """Empty if it has no usual address: the person must give one."""
     local_url: str = ""
@@ -44,6 +44,10 @@ class ProviderRow(Struct, frozen=True, kw_only=True):
     """Settings beside its key and address, with their values; any value if there are none."""
     about: str = ""
     """For people who are offered it: what they get, and who sees their queries."""
+
+    @property
+    def env(self) -> tuple[str, ...]:
+        return tuple(self.variables.split())
 
     @property
     def entry(self) -> str:
@@ -78,50 +82,41 @@ class ProviderRow(Struct, frozen=True, kw_only=True):
 _MODEL: Mapping[str, tuple[str, ...]] = {"model": ()}
 # fmt: off
 _ROWS = (
-    ProviderRow(id="brave", name="Brave", order=10, env=("BRAVE_API_KEY",),
-        base_url="https://api.search.brave.com",
+    ProviderRow("brave", "Brave", 10, "BRAVE_API_KEY", "https://api.search.brave.com",
         filters=f"country language search_lang ui_lang {_PERIOD}",
         by_mode={"llm-context": f"country language search_lang {_PERIOD}"},
         options={"mode": ("web", "llm-context")}),
-    ProviderRow(id="minimax", name="MiniMax", order=15,
-        env=("MINIMAX_CODE_PLAN_KEY", "MINIMAX_CODING_API_KEY", "MINIMAX_API_KEY"),
-        base_url="https://api.minimax.io"),
-    ProviderRow(id="gemini", name="Gemini", order=20, env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        base_url="https://generativelanguage.googleapis.com/v1beta", filters=_PERIOD,
+    ProviderRow("minimax", "MiniMax", 15,
+        "MINIMAX_CODE_PLAN_KEY MINIMAX_CODING_API_KEY MINIMAX_API_KEY", "https://api.minimax.io"),
+    ProviderRow("gemini", "Gemini", 20, "GEMINI_API_KEY GOOGLE_API_KEY",
+        "https://generativelanguage.googleapis.com/v1beta", filters=_PERIOD, options=_MODEL),
+    ProviderRow("grok", "Grok", 30, "XAI_API_KEY", "https://api.x.ai/v1", options=_MODEL),
+    ProviderRow("kimi", "Kimi", 40, "KIMI_API_KEY MOONSHOT_API_KEY", "https://api.moonshot.ai/v1",
         options=_MODEL),
-    ProviderRow(id="grok", name="Grok", order=30, env=("XAI_API_KEY",),
-        base_url="https://api.x.ai/v1", options=_MODEL),
-    ProviderRow(id="kimi", name="Kimi", order=40, env=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
-        base_url="https://api.moonshot.ai/v1", options=_MODEL),
-    ProviderRow(id="perplexity", name="Perplexity", order=50,
-        env=("PERPLEXITY_API_KEY", "OPENROUTER_API_KEY"), base_url="https://api.perplexity.ai",
-        filters=f"country language {_PERIOD} domain_filter max_tokens max_tokens_per_page",
-        by_mode={"chat": "freshness"}, options=_MODEL),
-    ProviderRow(id="firecrawl", name="Firecrawl", order=60, env=("FIRECRAWL_API_KEY",),
-        base_url="https://api.firecrawl.dev", needs_key=False,
-        about="its free tier; Firecrawl sees your queries"),
-    ProviderRow(id="exa", name="Exa", order=65, env=("EXA_API_KEY",),
-        base_url="https://api.exa.ai", filters=f"{_PERIOD} domain_filter",
+    ProviderRow("perplexity", "Perplexity", 50, "PERPLEXITY_API_KEY OPENROUTER_API_KEY",
+        "https://api.perplexity.ai", options=_MODEL, by_mode={"chat": "freshness"},
+        filters=f"country language {_PERIOD} domain_filter max_tokens max_tokens_per_page"),
+    ProviderRow("firecrawl", "Firecrawl", 60, "FIRECRAWL_API_KEY", "https://api.firecrawl.dev",
+        needs_key=False, about="its free tier; Firecrawl sees your queries"),
+    ProviderRow("exa", "Exa", 65, "EXA_API_KEY", "https://api.exa.ai",
+        filters=f"{_PERIOD} domain_filter",
         options={"type": ("auto", "neural", "keyword", "fast", "deep")}),
-    ProviderRow(id="tavily", name="Tavily", order=70, env=("TAVILY_API_KEY",),
-        base_url="https://api.tavily.com", filters="freshness domain_filter"),
-    ProviderRow(id="parallel", name="Parallel", order=75, env=("PARALLEL_API_KEY",),
-        base_url="https://api.parallel.ai"),
-    ProviderRow(id="kagi", name="Kagi", order=80, env=("KAGI_API_KEY",),
-        base_url="https://kagi.com"),
-    ProviderRow(id="serper", name="Serper", order=85, env=("SERPER_API_KEY",),
-        base_url="https://google.serper.dev", filters="country language freshness"),
-    ProviderRow(id="searxng", name="SearXNG", order=200, env=("SEARXNG_BASE_URL",),
-        needs_key=False, filters="language freshness", options={"categories": (), "language": ()},
+    ProviderRow("tavily", "Tavily", 70, "TAVILY_API_KEY", "https://api.tavily.com",
+        filters="freshness domain_filter"),
+    ProviderRow("parallel", "Parallel", 75, "PARALLEL_API_KEY", "https://api.parallel.ai"),
+    ProviderRow("kagi", "Kagi", 80, "KAGI_API_KEY", "https://kagi.com"),
+    ProviderRow("serper", "Serper", 85, "SERPER_API_KEY", "https://google.serper.dev",
+        filters="country language freshness"),
+    ProviderRow("searxng", "SearXNG", 200, "SEARXNG_BASE_URL", needs_key=False,
+        filters="language freshness", options={"categories": (), "language": ()},
         about="a server of your own, which passes your queries on to search engines"),
-    ProviderRow(id="parallel-free", name="Parallel, free",
-        base_url="https://search.parallel.ai/mcp", needs_key=False,
-        about="free and anonymous; Parallel sees your queries"),
-    ProviderRow(id="duckduckgo", name="DuckDuckGo", base_url="https://html.duckduckgo.com",
+    ProviderRow("parallel-free", "Parallel, free", base_url="https://search.parallel.ai/mcp",
+        needs_key=False, about="free and anonymous; Parallel sees your queries"),
+    ProviderRow("duckduckgo", "DuckDuckGo", base_url="https://html.duckduckgo.com",
         needs_key=False, options={"region": (), "safeSearch": ("strict", "moderate", "off")},
         about="free, but it often refuses programs; DuckDuckGo sees your queries"),
-    ProviderRow(id="ollama", name="Ollama", env=("OLLAMA_API_KEY",),
-        base_url="https://ollama.com", local_url="http://127.0.0.1:11434", needs_key=False),
+    ProviderRow("ollama", "Ollama", None, "OLLAMA_API_KEY", "https://ollama.com",
+        local_url="http://127.0.0.1:11434", needs_key=False),
 )
 # fmt: on
 PROVIDERS = {row.id: row for row in _ROWS}
