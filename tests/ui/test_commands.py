@@ -447,6 +447,7 @@ async def test_a_host_and_what_outlives_a_typed_call_are_asked_about() -> None:
     person = Asked()
     approver = TypedCallApprover(person)
     host = Question("exec", {}, "connect", asked_by="sandbox.network")
+    service = Question("web_search", {}, "choose", asked_by="tools.web.search.provider")
     late: list[asyncio.Task[Answer]] = []
     gone = asyncio.Event()
 
@@ -458,7 +459,10 @@ async def test_a_host_and_what_outlives_a_typed_call_are_asked_about() -> None:
         assert (await approver.ask(Question("exec", {}, "typed"))).verdict == "allow"
         assert (await approver.ask(Question("write", {}, "other"))).verdict == "deny"
         assert (await approver.ask(host)).verdict == "deny"
+    with _typed_by_person("web_search"):
+        assert (await approver.ask(service)).verdict == "deny"
+    with _typed_by_person("exec"):
         late.append(asyncio.ensure_future(ask_later()))
     gone.set()
     assert (await late[0]).verdict == "deny"
-    assert [each.title for each in person.questions] == ["other", "connect", "later"]
+    assert [each.title for each in person.questions] == ["other", "connect", "choose", "later"]

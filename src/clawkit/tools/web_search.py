@@ -46,11 +46,12 @@ async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
         rest = [each.name for each in rows[number + 1 :]]
         after = f" If not, you are offered {' and '.join(rest)}." if rest else ""
         wish = Ask(
-            title=f"search the web with {row.name}, from now on",
+            title=f"search the web with {row.name} from now on (saved in the configuration)",
             description=(
                 f"No search service is chosen. {row.name} needs no key: {row.about}.{after} For a "
                 "service with a key, or your own SearXNG: clawkit configure search"
             ),
+            asked_by="tools.web.search.provider",
             to_allow=f"clawkit config set tools.web.search.provider {row.id}",
             timeout_s=OFFER_S,
         )

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from clawkit.skills.skill import Skill
 
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
+_NOT_TYPED = frozenset({"sandbox.network", "tools.web.search.provider"})
+"""Who asks about more than the call: the hosts that a command connects to, a search service."""
 _LEAVING = frozenset({"access", "detach", "elevated", "host"})
 """Parameters that ask for more than the sandbox allows: such calls always need approval."""
 COMMAND_NAMES: set[str] = set()
@@ -77,8 +79,7 @@ class TypedCallApprover:
         return getattr(self._approver, "keeps_questions", False)
 
     async def ask(self, request: Question) -> Answer:
-        # Typing a command does not approve the hosts that it connects to.
-        if request.tool in (_typed.get() or ()) and request.asked_by != "sandbox.network":
+        if request.tool in (_typed.get() or ()) and request.asked_by not in _NOT_TYPED:
             return Answer("allow", by=BY)
         return await self._approver.ask(request)
 

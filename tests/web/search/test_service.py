@@ -277,8 +277,8 @@ async def test_the_first_use_offers_what_needs_no_key(workspace: Path) -> None:
             assert f"Saved: tools.web.search.provider is firecrawl in {file}" in result.as_text()
             assert not (await kit.call("web_search", {"query": "more"})).is_error
     assert [each.title for each in person.asked] == [
-        "search the web with Parallel, free, from now on",
-        "search the web with Firecrawl, from now on",
+        "search the web with Parallel, free from now on (saved in the configuration)",
+        "search the web with Firecrawl from now on (saved in the configuration)",
     ]
     first, second = person.asked
     assert "If not, you are offered Firecrawl and DuckDuckGo." in first.description
