@@ -108,7 +108,7 @@ async def test_filters_reach_the_provider_as_it_spells_them(workspace: Path) -> 
         ("brave", {"freshness": "week"}, ["freshness=pw"]),
         ("brave", {"freshness": "pd"}, ["freshness=pd"]),
         ("brave", days, ["freshness=2026-01-05to2026-02-28"]),
-        ("brave", {"date_after": "2026-01-05"}, ["freshness=2026-01-05to9999-12-31"]),
+        ("brave", {"date_after": "2026-01-05"}, ["freshness=2026-01-05to20"]),
         ("brave llm-context", {"freshness": "year"}, ["freshness=py"]),
         (
             "gemini",

@@ -366,7 +366,7 @@ async def test_a_plugin_that_fails_is_an_error_and_no_more(workspace: Path) -> N
             "return SearchAnswer((SearchHit(1, 2),))",
             "returned something that is not a SearchAnswer",
         ),
-        ("import asyncio; await asyncio.sleep(60)", "library did not answer within 1 s"),
+        ("import asyncio; await asyncio.sleep(60)", "the plugin library did not answer within 1 s"),
         ("raise ValueError('broken')", "broken"),
     ):
         add(PLUGIN.format(body=body), "library")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
 from msgspec.structs import replace
 
 from clawkit.web.search.exchange import Api, as_text, listed, pick, results
 from clawkit.web.search.protocols import Query, SearchAnswer
+from clawkit.web.search.query import period_of
 
 _COUNTRIES = (
     "AR AU AT BE BR CA CL DK FI FR DE GR HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES "
@@ -18,7 +17,6 @@ _LANGUAGES = {
     "zh-hk": "zh-hant", "pt": "pt-br", "no": "nb",
 }  # fmt: skip
 _WITH_REGION = frozenset(("en-gb", "pt-br", "pt-pt", "zh-hans", "zh-hant"))
-_EARLIEST, _LATEST = "1970-01-01", "9999-12-31"
 
 
 async def ask_brave(query: Query, api: Api) -> SearchAnswer:
@@ -41,9 +39,8 @@ async def ask_brave(query: Query, api: Api) -> SearchAnswer:
     hits = results(listed(data, "grounding.generic"), "snippets").hits
     sources = data.get("sources")
     about = sources if isinstance(sources, dict) else {}
-    return SearchAnswer(
-        tuple(replace(hit, published=_age(pick(about.get(hit.url), "age"))) for hit in hits)
-    )
+    ages = [_age(pick(about.get(hit.url), "age")) for hit in hits]
+    return SearchAnswer(tuple(map(lambda hit, age: replace(hit, published=age), hits, ages)))
 
 
 def _language(code: str) -> str:
@@ -54,13 +51,11 @@ def _language(code: str) -> str:
 
 
 def _period(query: Query) -> str:
-    if query.date_after or query.date_before:
-        return f"{query.date_after or _EARLIEST}to{query.date_before or _LATEST}"
-    return query.freshness and f"p{query.freshness[0]}"
+    after, before = period_of(query)
+    return f"p{query.freshness[0]}" if query.freshness else after and f"{after}to{before}"
 
 
 def _age(age: object) -> str:
     """The day, if one of several spellings is one."""
-    said = as_text(age)
-    day = re.search(r"^\d{4}-\d{2}-\d{2}.*$", said, re.MULTILINE)
-    return day[0] if day else said.partition("\n")[0]
+    spellings = as_text(age).split("\n")
+    return next((each for each in spellings if each[:4].isdigit()), spellings[0])

@@ -35,11 +35,8 @@ async def ask_duckduckgo(query: Query, api: Api) -> SearchAnswer:
     parts = page.split(_RESULT, _MAX_RESULTS)[1:]
     hits = tuple(hit for part in parts if (hit := _read(part[:_MAX_RESULT])) is not None)
     if not hits and (reply.status == 202 or "anomaly-modal" in page or "anomaly.js" in page):
-        raise SearchError(
-            "bot_challenge",
-            "wants to see that you are not a program, so there are no results; try later, or "
-            "choose another provider",
-        )
+        words = "wants proof that you are not a program; try later, or choose another service"
+        raise SearchError("bot_challenge", words)
     if not hits and "no-results" not in page:
         raise unreadable("a page without results that clawkit can read")
     return SearchAnswer(hits)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 import msgspec
@@ -34,9 +34,13 @@ _MIN_SECRET = 6
 _HEADERS = {"User-Agent": f"clawkit/{__version__}", "Accept": "application/json"}
 
 
+Headers: TypeAlias = Mapping[str, str]
+Fields: TypeAlias = Mapping[str, object]
+
+
 class Reply(Struct, frozen=True):
     status: int
-    headers: Mapping[str, str]
+    headers: Headers
     body: bytes
 
     @property
@@ -99,23 +103,17 @@ class Api(Struct, frozen=True, kw_only=True):
         more = {"provider": self.id, **failure.more}
         raise SearchError(failure.code, f"{self.name} {failure}", said, **more)
 
-    async def get(
-        self, path: str, params: Mapping[str, object], headers: Mapping[str, str]
-    ) -> Reply:
+    async def get(self, path: str, params: Fields, headers: Headers) -> Reply:
         """Ask with parameters; those without a value are left out."""
         given = urlencode({name: value for name, value in params.items() if value})
         return await self.send("GET", f"{path}?{given}", headers)
 
-    async def post(
-        self, path: str, body: Mapping[str, object], headers: Mapping[str, str]
-    ) -> Reply:
+    async def post(self, path: str, body: Fields, headers: Headers) -> Reply:
         """Send JSON; fields without a value are left out."""
         data = msgspec.json.encode({name: value for name, value in body.items() if value})
         return await self.send("POST", path, {"Content-Type": "application/json", **headers}, data)
 
-    async def send(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
-    ) -> Reply:
+    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
         """A reply with a status below 300, without the key."""
         busy = f"busy {self.base_url} {hashlib.sha256(self.key.encode()).hexdigest()}"
         until = await asyncio.to_thread(self.cache.get, busy)

@@ -12,10 +12,7 @@ from clawkit.errors import ToolError
 MAX_COUNT = 10
 MAX_TOKENS = 1_000_000
 MAX_HANDLES = 20
-NO_PROVIDER = (
-    "no search service is chosen, and no key of one was found. To choose one: clawkit configure "
-    "search. Or set a key, such as BRAVE_API_KEY"
-)
+NO_PROVIDER = "no search service is chosen and none has a key; choose one: clawkit configure search"
 _FIXABLE = ("invalid_", "conflicting_", "missing_", "unsupported_")
 Limited = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
 

@@ -9,7 +9,7 @@ from datetime import date, timedelta
 from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
-from clawkit.web.search.protocols import PostQuery, Query, SearchError
+from clawkit.web.search.protocols import FILTERS, PostQuery, Query, SearchError
 
 PERIODS = {"day": 1, "week": 7, "month": 31, "year": 366}
 _SHORT = {f"p{name[0]}": name for name in PERIODS}
@@ -56,6 +56,15 @@ def check_query(query: Query, max_results: int) -> Query:
     return replace(query, query=text, count=count, freshness=freshness, domain_filter=domains)
 
 
+def check_filters(query: Query, provider: str, filters: frozenset[str]) -> None:
+    """Refuse what a provider cannot do. Raises `SearchError`."""
+    if extra := [name for name in query.filters if name not in filters]:
+        known = [name for name in FILTERS if name in filters]
+        words = f"{provider} cannot filter by {', '.join(extra)}; it has "
+        words += ", ".join(known) or "no filters"
+        raise SearchError("unsupported_filter", words, provider=provider, supported=known)
+
+
 def check_posts(query: PostQuery) -> PostQuery:
     """The query in normal form. Raises `SearchError`."""
     handles: dict[str, list[str]] = {}
@@ -95,14 +104,13 @@ def _bad(what: str, message: str) -> SearchError:
     return SearchError(f"invalid_{what}", message)
 
 
-def period_of(query: Query, *, closed: bool = False) -> tuple[str, str]:
-    """The first and last day that a query is about; empty if it is not limited. With `closed`, both
-    are given if one is."""
+def period_of(query: Query) -> tuple[str, str]:
+    """The first and last day that a query is about; empty if it is not limited."""
     after, before = query.date_after, query.date_before
     today = date.today()
     if query.freshness:
         after = (today - timedelta(days=PERIODS[query.freshness])).isoformat()
-    if closed and (after or before):
+    if after or before:
         after, before = after or "1970-01-01", before or today.isoformat()
     return after, before
 

@@ -27,10 +27,10 @@ from clawkit.net.route import NetError
 from clawkit.redact import Redactor
 from clawkit.text import cut, one_line
 from clawkit.web.cache import Cache
-from clawkit.web.search import grok, table
+from clawkit.web.search import table
+from clawkit.web.search.answers import search_posts
 from clawkit.web.search.exchange import Api
 from clawkit.web.search.protocols import (
-    FILTERS,
     NO_PROVIDER,
     PostQuery,
     Query,
@@ -40,12 +40,13 @@ from clawkit.web.search.protocols import (
     SearchProvider,
     WebFindings,
 )
-from clawkit.web.search.query import check_posts, check_query
+from clawkit.web.search.query import check_filters, check_posts, check_query
 
 MAX_CHARS = 20_000
 """Characters of an answer, or of all results together."""
 MAX_TITLE, MAX_DATE, MAX_URL = 300, 40, 2_048
 MAX_CITATIONS = 50
+_Ask = Callable[[], Awaitable[SearchAnswer]]
 
 
 class WebSearcher:
@@ -105,12 +106,12 @@ class WebSearcher:
     async def _ask(self, row: table.ProviderRow, query: Query) -> WebFindings:
         general = self._settings.api_key if row.id == (self._chosen or "brave") else None
         api = self._api(row, general, self._settings.timeout_seconds)
-        _check_filters(query, row.id, row.filters_in(api.mode))
+        check_filters(query, row.id, row.filters_in(api.mode))
         key = (api.base_url, api.options, api.mode)
-        return await self._found(row.id, query, key, lambda: api.run(row.ask(query, api)))
+        return await self._found(row.id, query, key, lambda: api.run(row.load()(query, api)))
 
     async def _ask_plugin(self, plugin: SearchProvider, query: Query) -> WebFindings:
-        _check_filters(query, plugin.id, frozenset(plugin.filters).intersection(FILTERS))
+        check_filters(query, plugin.id, plugin.filters)
         ask = partial(_run_plugin, plugin, query, self._settings.timeout_seconds)
         return await self._found(plugin.id, query, "plugin", ask)
 
@@ -122,22 +123,17 @@ class WebSearcher:
         options |= {name: str(value) for name, value in given.items() if value}
         api = replace(api, id="xai", name="xAI", options=options)
         key = (api.base_url, options)
-        return await self._found("xai", query, key, lambda: api.run(grok.search_posts(query, api)))
+        return await self._found("xai", query, key, lambda: api.run(search_posts(query, api)))
 
     async def _found(
-        self,
-        provider: str,
-        query: Query | PostQuery,
-        key: object,
-        ask: Callable[[], Awaitable[SearchAnswer]],
+        self, provider: str, query: Query | PostQuery, key: object, ask: _Ask
     ) -> WebFindings:
         """The answer to an earlier query with the same settings, or a new one. Failures are not
         kept."""
         started = time.monotonic()
-        is_web = isinstance(query, Query)
         count = query.count if isinstance(query, Query) else None
-        ttl_s = (self._settings if is_web else self._x).cache_ttl_minutes * 60
-        name = msgspec.json.encode((is_web, provider, key, query), order="deterministic").decode()
+        ttl_s = (self._settings if count else self._x).cache_ttl_minutes * 60
+        name = msgspec.json.encode((provider, key, query), order="deterministic").decode()
         kept = await asyncio.to_thread(self._cache.get, name) if ttl_s else None
         if kept is not None:
             answer = msgspec.json.decode(kept, type=SearchAnswer)
@@ -153,10 +149,11 @@ class WebSearcher:
     ) -> Api:
         """How to reach a provider, from its settings. `general` is a key from elsewhere; that of
         another tool, which has a `name`, comes first. Raises `SearchError`."""
-        own = table.read_settings(self._config, row)
-        secret = general or own.key if name else own.key or general
+        own, base, options = table.read_settings(self._config, row)
+        secret = general or own if name else own or general
         found = next(filter(None, (self._env.get(each, "").strip() for each in row.env)), "")
-        base, found = (own.base_url or found, "") if row.needs_address else (own.base_url, found)
+        if row.needs_address:
+            base, found = base or found, ""
         try:
             key = (resolve(secret, self._config, self._env).strip() if secret else "") or found
         except SecretError as error:
@@ -176,8 +173,8 @@ class WebSearcher:
             name=row.name,
             base_url=(base or usual).rstrip("/"),
             key=key,
-            options=own.options,
-            mode=row.mode_of(own.options, key),
+            options=options,
+            mode=row.mode_of(options, key),
             is_own=bool(base) or usual == row.local_url != "",
             timeout_s=timeout_s,
             env=self._env,
@@ -204,14 +201,6 @@ def _save(file: str | None, provider: str) -> str:
     return f"Saved: {'.'.join(where)} is {provider} in {file}"
 
 
-def _check_filters(query: Query, provider: str, filters: frozenset[str]) -> None:
-    if extra := [name for name in query.filters if name not in filters]:
-        known = [name for name in FILTERS if name in filters]
-        words = f"{provider} cannot filter by {', '.join(extra)}; it has "
-        words += ", ".join(known) or "no filters"
-        raise SearchError("unsupported_filter", words, provider=provider, supported=known)
-
-
 async def _run_plugin(plugin: SearchProvider, query: Query, timeout_s: float) -> SearchAnswer:
     try:
         async with asyncio.timeout(timeout_s):
@@ -219,11 +208,10 @@ async def _run_plugin(plugin: SearchProvider, query: Query, timeout_s: float) ->
         # As strict as an answer that came as JSON: it is foreign data in our types.
         return msgspec.json.decode(msgspec.json.encode(answer), type=SearchAnswer)
     except TimeoutError:
-        words = f"{plugin.id} did not answer within {timeout_s:g} s"
-        raise SearchError("timeout", words, provider=plugin.id) from None
+        code, words = "timeout", f"did not answer within {timeout_s:g} s"
     except (msgspec.ValidationError, TypeError, UnicodeEncodeError):
-        words = f"the plugin {plugin.id} returned something that is not a SearchAnswer"
-        raise SearchError("unreadable_answer", words, provider=plugin.id) from None
+        code, words = "unreadable_answer", "returned something that is not a SearchAnswer"
+    raise SearchError(code, f"the plugin {plugin.id} {words}", provider=plugin.id)
 
 
 def tidy(answer: SearchAnswer, count: int) -> SearchAnswer:
@@ -239,15 +227,12 @@ def _tidy(hits: tuple[SearchHit, ...], count: int) -> tuple[SearchHit, ...]:
             found.setdefault(url, hit)
     kept = [*found.items()][:count]
     room = MAX_CHARS // max(1, len(kept))
-    return tuple(
-        SearchHit(
-            one_line(hit.title, MAX_TITLE),
-            url,
-            cut(hit.description, room),
-            one_line(hit.published, MAX_DATE),
-        )
-        for url, hit in kept
-    )
+
+    def trim(url: str, hit: SearchHit) -> SearchHit:
+        title, date = one_line(hit.title, MAX_TITLE), one_line(hit.published, MAX_DATE)
+        return SearchHit(title, url, cut(hit.description, room), date)
+
+    return tuple(trim(url, hit) for url, hit in kept)
 
 
 def _web_address(url: str) -> str:

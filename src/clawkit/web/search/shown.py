@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from textwrap import indent
 from typing import Any
 from urllib.parse import urlsplit
@@ -35,16 +36,16 @@ def show(found: WebFindings, tool: str, note: str = "") -> Result:
         details |= {"content": mark(answer.text), "citations": cited}
     else:
         body = "\n\n".join(_row(number, hit) for number, hit in enumerate(answer.hits, 1))
-        results = []
-        for hit in answer.hits:
-            fields = {"title": mark(hit.title), "url": hit.url}
-            fields |= {"description": mark(hit.description)}
-            if hit.published:
-                fields["published"] = mark(hit.published)
-            results.append({**fields, "siteName": urlsplit(hit.url).hostname})
+        results = [_fields(hit, mark) for hit in answer.hits]
         details |= {"count": len(results), "results": results}
     text = mark(body) or "No results. Try other words, or fewer filters."
     return Result.text(f"{note}\n\n{text}" if note else text, **details)
+
+
+def _fields(hit: SearchHit, mark: Callable[[str], str]) -> dict[str, object]:
+    fields = {"title": mark(hit.title), "url": hit.url, "description": mark(hit.description)}
+    date = {"published": mark(hit.published)} if hit.published else {}
+    return {**fields, **date, "siteName": urlsplit(hit.url).hostname}
 
 
 def _row(number: int, hit: SearchHit) -> str:

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any
 
 from msgspec import Struct, ValidationError, convert
 
 from clawkit.config.model import Config
 from clawkit.config.search_services import SEARCH_ENTRIES
 from clawkit.config.section import SecretInput, suggest
-from clawkit.web.search.protocols import FILTERS, Query, SearchAnswer, SearchError
-
-if TYPE_CHECKING:
-    from clawkit.web.search.exchange import Api
+from clawkit.web.search.protocols import FILTERS, SearchError
 
 OPENROUTER_KEY = "sk-or-"
-_MODULES = ("brave", "gemini", "grok", "kimi", "perplexity", "parallel_free", "duckduckgo")
+_ANSWERS = ("gemini", "grok", "kimi", "perplexity")
+_OWN = ("brave", "duckduckgo", "parallel-free")
 """Providers with a module of their own."""
 _PERIOD = "freshness date_after date_before"
 
@@ -29,8 +27,8 @@ class ProviderRow(Struct, frozen=True):
     name: str
     order: int | None = None
     """Its place if no provider is set and it has a key; None if it must be named."""
-    variables: str = ""
-    """Those that may hold its key or, if it needs one, its address."""
+    env: tuple[str, ...] = ()
+    """Variables that may hold its key or, if it needs one, its address."""
     base_url: str = ""
     """Empty if it has no usual address: the person must give one."""
     local_url: str = ""
@@ -46,10 +44,6 @@ class ProviderRow(Struct, frozen=True):
     """For people who are offered it: what they get, and who sees their queries."""
 
     @property
-    def env(self) -> tuple[str, ...]:
-        return tuple(self.variables.split())
-
-    @property
     def entry(self) -> str:
         """Its entry of `plugins.entries`."""
         return SEARCH_ENTRIES[self.id]
@@ -58,12 +52,11 @@ class ProviderRow(Struct, frozen=True):
     def where(self) -> str:
         return f"plugins.entries.{self.entry}.config.webSearch"
 
-    async def ask(self, query: Query, api: Api) -> SearchAnswer:
-        """Search. Raises `SearchError` or `NetError`."""
+    def load(self) -> Any:
+        """The function that asks it, `async (Query, Api) -> SearchAnswer`."""
         name = self.id.replace("-", "_")
-        module = import_module(f"clawkit.web.search.{name if name in _MODULES else 'results'}")
-        found: SearchAnswer = await getattr(module, f"ask_{name}")(query, api)
-        return found
+        where = name if self.id in _OWN else "answers" if self.id in _ANSWERS else "results"
+        return getattr(import_module(f"clawkit.web.search.{where}"), f"ask_{name}")
 
     @property
     def needs_address(self) -> bool:
@@ -82,32 +75,32 @@ class ProviderRow(Struct, frozen=True):
 _MODEL: Mapping[str, tuple[str, ...]] = {"model": ()}
 # fmt: off
 _ROWS = (
-    ProviderRow("brave", "Brave", 10, "BRAVE_API_KEY", "https://api.search.brave.com",
+    ProviderRow("brave", "Brave", 10, ("BRAVE_API_KEY",), "https://api.search.brave.com",
         filters=f"country language search_lang ui_lang {_PERIOD}",
         by_mode={"llm-context": f"country language search_lang {_PERIOD}"},
         options={"mode": ("web", "llm-context")}),
     ProviderRow("minimax", "MiniMax", 15,
-        "MINIMAX_CODE_PLAN_KEY MINIMAX_CODING_API_KEY MINIMAX_API_KEY", "https://api.minimax.io"),
-    ProviderRow("gemini", "Gemini", 20, "GEMINI_API_KEY GOOGLE_API_KEY",
+        ("MINIMAX_CODE_PLAN_KEY", "MINIMAX_CODING_API_KEY", "MINIMAX_API_KEY"), "https://api.minimax.io"),
+    ProviderRow("gemini", "Gemini", 20, ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         "https://generativelanguage.googleapis.com/v1beta", filters=_PERIOD, options=_MODEL),
-    ProviderRow("grok", "Grok", 30, "XAI_API_KEY", "https://api.x.ai/v1", options=_MODEL),
-    ProviderRow("kimi", "Kimi", 40, "KIMI_API_KEY MOONSHOT_API_KEY", "https://api.moonshot.ai/v1",
+    ProviderRow("grok", "Grok", 30, ("XAI_API_KEY",), "https://api.x.ai/v1", options=_MODEL),
+    ProviderRow("kimi", "Kimi", 40, ("KIMI_API_KEY", "MOONSHOT_API_KEY"), "https://api.moonshot.ai/v1",
         options=_MODEL),
-    ProviderRow("perplexity", "Perplexity", 50, "PERPLEXITY_API_KEY OPENROUTER_API_KEY",
+    ProviderRow("perplexity", "Perplexity", 50, ("PERPLEXITY_API_KEY", "OPENROUTER_API_KEY"),
         "https://api.perplexity.ai", options=_MODEL, by_mode={"chat": "freshness"},
         filters=f"country language {_PERIOD} domain_filter max_tokens max_tokens_per_page"),
-    ProviderRow("firecrawl", "Firecrawl", 60, "FIRECRAWL_API_KEY", "https://api.firecrawl.dev",
+    ProviderRow("firecrawl", "Firecrawl", 60, ("FIRECRAWL_API_KEY",), "https://api.firecrawl.dev",
         needs_key=False, about="its free tier; Firecrawl sees your queries"),
-    ProviderRow("exa", "Exa", 65, "EXA_API_KEY", "https://api.exa.ai",
+    ProviderRow("exa", "Exa", 65, ("EXA_API_KEY",), "https://api.exa.ai",
         filters=f"{_PERIOD} domain_filter",
         options={"type": ("auto", "neural", "keyword", "fast", "deep")}),
-    ProviderRow("tavily", "Tavily", 70, "TAVILY_API_KEY", "https://api.tavily.com",
+    ProviderRow("tavily", "Tavily", 70, ("TAVILY_API_KEY",), "https://api.tavily.com",
         filters="freshness domain_filter"),
-    ProviderRow("parallel", "Parallel", 75, "PARALLEL_API_KEY", "https://api.parallel.ai"),
-    ProviderRow("kagi", "Kagi", 80, "KAGI_API_KEY", "https://kagi.com"),
-    ProviderRow("serper", "Serper", 85, "SERPER_API_KEY", "https://google.serper.dev",
+    ProviderRow("parallel", "Parallel", 75, ("PARALLEL_API_KEY",), "https://api.parallel.ai"),
+    ProviderRow("kagi", "Kagi", 80, ("KAGI_API_KEY",), "https://kagi.com"),
+    ProviderRow("serper", "Serper", 85, ("SERPER_API_KEY",), "https://google.serper.dev",
         filters="country language freshness"),
-    ProviderRow("searxng", "SearXNG", 200, "SEARXNG_BASE_URL", needs_key=False,
+    ProviderRow("searxng", "SearXNG", 200, ("SEARXNG_BASE_URL",), needs_key=False,
         filters="language freshness", options={"categories": (), "language": ()},
         about="a server of your own, which passes your queries on to search engines"),
     ProviderRow("parallel-free", "Parallel, free", base_url="https://search.parallel.ai/mcp",
@@ -115,7 +108,7 @@ _ROWS = (
     ProviderRow("duckduckgo", "DuckDuckGo", base_url="https://html.duckduckgo.com",
         needs_key=False, options={"region": (), "safeSearch": ("strict", "moderate", "off")},
         about="free, but it often refuses programs; DuckDuckGo sees your queries"),
-    ProviderRow("ollama", "Ollama", None, "OLLAMA_API_KEY", "https://ollama.com",
+    ProviderRow("ollama", "Ollama", None, ("OLLAMA_API_KEY",), "https://ollama.com",
         local_url="http://127.0.0.1:11434", needs_key=False),
 )
 # fmt: on
@@ -144,10 +137,9 @@ def ready_providers(config: Config, env: Mapping[str, str]) -> tuple[str, ...]:
     for row in _ROWS:
         own = settings_of(config, row).get("baseUrl" if row.needs_address else "apiKey")
         own = own or (general if row.id == (named_provider(config) or "brave") else None)
-        if own or any(env.get(name, "").strip() for name in row.env):
-            found.append(row)
-    found.sort(key=lambda row: row.order or 0)
-    return tuple(row.id for row in found if row.order is not None)
+        if row.order and (own or any(env.get(name, "").strip() for name in row.env)):
+            found.append(row.id)
+    return tuple(found)
 
 
 def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
@@ -162,14 +154,11 @@ def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
     )
 
 
-class ProviderSettings(NamedTuple):
-    key: SecretInput | None
-    base_url: str
-    options: dict[str, str]
-
-
-def read_settings(config: Config, row: ProviderRow) -> ProviderSettings:
-    """The settings of a provider. Raises `SearchError` for one that it does not have."""
+def read_settings(
+    config: Config, row: ProviderRow
+) -> tuple[SecretInput | None, str, dict[str, str]]:
+    """The key, the address and the other settings of a provider. Raises `SearchError` for one that
+    it does not have."""
     given = settings_of(config, row)
     known = ["apiKey", "baseUrl", *row.options]
     for name, value in given.items():
@@ -189,4 +178,4 @@ def read_settings(config: Config, row: ProviderRow) -> ProviderSettings:
         words = f"{row.where}.apiKey: must be a string or a secret reference"
         raise SearchError("invalid_setting", words) from None
     options = {name: str(given[name]) for name in row.options if name in given}
-    return ProviderSettings(key, str(given.get("baseUrl", "")).strip(), options)
+    return key, str(given.get("baseUrl", "")).strip(), options
