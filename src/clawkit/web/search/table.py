@@ -15,7 +15,7 @@ from clawkit.web.search.protocols import FILTERS, SearchError
 
 OPENROUTER_KEY = "sk-or-"
 _ANSWERS = ("gemini", "grok", "kimi", "perplexity")
-_OWN = ("brave", "duckduckgo", "parallel-free")
+_OWN = ("duckduckgo", "parallel-free")
 """Providers with a module of their own."""
 _PERIOD = "freshness date_after date_before"
 
