@@ -653,7 +653,7 @@ async def test_a_search_that_is_typed_does_not_choose_a_service(chat: Open, term
         for name in ("Parallel, free", "Firecrawl", "DuckDuckGo")[: 0 if number else None]:
             await screen.until(f"search the web with {name} from now on")
             await screen.until(asks)
-            await asyncio.sleep(1)  # keys do not count before the question can be read
+            await asyncio.sleep(0.7)  # keys do not count before the question can be read
             screen.type(no)
         await screen.until(NO_SERVICE, 1 + number)
     assert "clawkit configure" in screen.text

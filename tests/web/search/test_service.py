@@ -250,6 +250,8 @@ def test_an_unknown_provider_is_refused_with_the_nearest() -> None:
         assert hint in str(error.value)
     plugin = "{tools: {web: {search: {provider: 'mine'}}}, plugins: {entries: {mine: {}}}}"
     assert loads(plugin).warnings == []
+    (warning,) = loads("{tools: {web: {search: {openaiCodex: {mode: 'live'}}}}}").warnings
+    assert "clawkit does not use these settings: tools.web.search.openaiCodex" in str(warning)
 
 
 class Person:
