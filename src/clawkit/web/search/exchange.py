@@ -38,7 +38,7 @@ Headers: TypeAlias = Mapping[str, str]
 Fields: TypeAlias = Mapping[str, object]
 
 
-class Reply(Struct, frozen=True):
+class HttpReply(Struct, frozen=True):
     status: int
     headers: Headers
     body: bytes
@@ -103,17 +103,17 @@ class Api(Struct, frozen=True, kw_only=True):
         more = {"provider": self.id, **failure.more}
         raise SearchError(failure.code, f"{self.name} {failure}", said, **more)
 
-    async def get(self, path: str, params: Fields, headers: Headers) -> Reply:
+    async def get(self, path: str, params: Fields, headers: Headers) -> HttpReply:
         """Ask with parameters; those without a value are left out."""
         given = urlencode({name: value for name, value in params.items() if value})
         return await self.send("GET", f"{path}?{given}", headers)
 
-    async def post(self, path: str, body: Fields, headers: Headers) -> Reply:
+    async def post(self, path: str, body: Fields, headers: Headers) -> HttpReply:
         """Send JSON; fields without a value are left out."""
         data = msgspec.json.encode({name: value for name, value in body.items() if value})
         return await self.send("POST", path, {"Content-Type": "application/json", **headers}, data)
 
-    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> Reply:
+    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> HttpReply:
         """A reply with a status below 300, without the key."""
         busy = f"busy {self.base_url} {hashlib.sha256(self.key.encode()).hexdigest()}"
         until = await asyncio.to_thread(self.cache.get, busy)
@@ -128,7 +128,7 @@ class Api(Struct, frozen=True, kw_only=True):
             raise SearchError("unreadable_answer", f"sent more than {MAX_BYTES // 1024**2} MB")
         if len(self.key) >= _MIN_SECRET:
             data = data.replace(self.key.encode(), "…".encode())
-        reply = Reply(response.status, response.headers, data)
+        reply = HttpReply(response.status, response.headers, data)
         if reply.status == 429 or (reply.status == 503 and "retry-after" in reply.headers):
             wait_s = _wait_s(reply.headers.get("retry-after", ""))
             until = str(time.time() + wait_s).encode()
@@ -150,7 +150,7 @@ class Api(Struct, frozen=True, kw_only=True):
             return response.headers.get("location", "")
 
 
-def _failure(reply: Reply, api: Api) -> SearchError:
+def _failure(reply: HttpReply, api: Api) -> SearchError:
     status, said = reply.status, _explain(reply)
     if status < 400:
         words = f"redirected the request (HTTP {status}), which is not followed; check its address"
@@ -164,10 +164,10 @@ def _failure(reply: Reply, api: Api) -> SearchError:
     return SearchError("provider_error", f"failed (HTTP {status})", said, httpStatus=status)
 
 
-def _explain(reply: Reply) -> str:
+def _explain(reply: HttpReply) -> str:
     """What the body of an error says."""
     try:
-        found = Reply(200, {}, reply.body[: 64 * 1024]).data
+        found = HttpReply(200, {}, reply.body[: 64 * 1024]).data
     except SearchError as error:
         return error.detail
     return as_text(pick(found, "message")) or as_text(pick(found, "detail"))

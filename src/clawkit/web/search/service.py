@@ -242,6 +242,6 @@ def _web_address(url: str) -> str:
         found = parse_url(url)
     except NetError:
         return ""
-    safe = "%/?#:@!$&'()*+,;=~"
+    safe = "%/?#:@!$+&,;='~*()"
     shown = f"{found.scheme}://{found.authority}{quote(found.path + mark + fragment, safe)}"
     return shown if len(shown) <= MAX_URL else ""
