@@ -377,3 +377,12 @@ async def test_a_plugin_that_fails_is_an_error_and_no_more(workspace: Path) -> N
             result = await kit.call("web_search", {"query": Q})
             assert result.is_error
             assert message in result.as_text(), body
+
+
+async def test_a_plugin_cannot_take_the_place_of_a_service_that_was_chosen(workspace: Path) -> None:
+    body = "return SearchAnswer((SearchHit('x', 'https://example.org/'),))"
+    add(PLUGIN.format(body=body).replace('id = "library"', 'id = "brave"'))
+    web = {"search": {"provider": "brave", "cacheTtlMinutes": 0}}
+    async with open_kit(workspace, "library", config={"tools": {"web": web}}) as kit:
+        details = (await kit.call("web_search", {"query": Q})).details
+        assert details["error"] == "missing_brave_api_key"
