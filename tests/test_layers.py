@@ -103,7 +103,7 @@ BY_NAME |= {
     "clawkit.process.spawn_server",
     "clawkit.web.html_child",
 }
-BY_NAME |= {row.module for row in SEARCH_PROVIDERS.values()}
+BY_NAME |= {row.load().__module__ for row in SEARCH_PROVIDERS.values()}
 BY_NAME |= {"clawkit.code.child", "clawkit.code.python_child"}
 BY_NAME |= {"clawkit.sandbox.remote_helper"}
 ENTRY_POINTS = {"clawkit", "clawkit.__main__", "clawkit.cli.main", "clawkit.testing"}

@@ -407,10 +407,10 @@ def make_run(
     is_plugged = plugins is not None and plugins.fills("search") is not None
 
     def searcher() -> Searcher:
-        from clawkit.web.search.service import open_searcher
+        from clawkit.web.search.service import WebSearcher
 
         plugin = services.provide_role("search") if is_plugged else None
-        return open_searcher(loaded, redactor, plugin)
+        return WebSearcher(loaded, redactor, plugin)
 
     services.fill(Searcher, searcher)
     if loaded.config.plugins is not None:

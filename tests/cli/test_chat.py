@@ -21,6 +21,7 @@ from clawkit.content import Assistant, Text, Thinking, ToolCall
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.testing import Gate, ScriptedServer, calls
+from clawkit.web.search.table import PROVIDERS
 from clawkit_testkit import fault
 
 HINT = "arrow keys and Enter"
@@ -628,3 +629,42 @@ async def test_a_simple_terminal_has_lines_and_questions(chat: Open, workspace: 
     assert await screen.end() == 1
     assert screen.is_as_before()
     assert b"\x1b" not in screen.raw
+
+
+SEARCH = '/tool web_search {"query": "x"}'
+NO_SERVICE = "no search service is chosen"
+
+
+@pytest.fixture
+def no_search_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in {name for row in PROVIDERS.values() for name in row.env}:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_search_keys")
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+async def test_a_search_that_is_typed_does_not_choose_a_service(chat: Open, term: str) -> None:
+    """Nothing is sent or saved before the person agrees, and a no is asked for once."""
+    screen = chat(TERM=term)
+    asks, no = ("means no):", "n\n") if term == "dumb" else (HINT, "n")
+    await screen.until("\n>" if term == "dumb" else READY)
+    for number in range(2):
+        screen.type(f"{SEARCH}\n" if term == "dumb" else f"{SEARCH}\r")
+        for name in ("Parallel (free)", "Firecrawl", "DuckDuckGo")[: 0 if number else None]:
+            await screen.until(f"search the web with {name} from now on")
+            await screen.until(asks)
+            await asyncio.sleep(0.7)  # keys do not count before the question can be read
+            screen.type(no)
+        await screen.until(NO_SERVICE, 1 + number)
+    assert "clawkit configure" in screen.text
+    screen.type("/quit\n" if term == "dumb" else "/quit\r")
+    await screen.end()
+    assert not (Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5").exists()
+
+
+@pytest.mark.usefixtures("no_search_keys")
+def test_a_search_in_a_pipe_says_how_to_choose_a_service(workspace: Path) -> None:
+    done = pipe(workspace, f"{SEARCH}\n")
+    assert NO_SERVICE in done.stdout
+    assert "clawkit configure search" in done.stdout
+    assert not (Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5").exists()

@@ -211,3 +211,15 @@ def test_a_result_is_changed_as_a_dataclass() -> None:
     """After-hooks that mask results do so; one that raised would leave the result as it is."""
     masked = replace(Result.text("private", code=7), content=(Text("[hidden]"),))
     assert (masked.as_text(), masked.details) == ("[hidden]", {"code": 7})
+
+
+def test_the_words_of_a_failure_are_found_wherever_they_are() -> None:
+    for details, said in (
+        ({"error": "no such file"}, "no such file"),
+        ({"error": "missing_key", "message": "set a key"}, "set a key"),
+        ({"error": {"type": "x", "message": "in words"}}, "in words"),
+        ({"error": {"type": "x"}}, ""),
+        ({"error": 7}, ""),
+        ({}, ""),
+    ):
+        assert error_message(details) == said

@@ -482,5 +482,5 @@ async def test_a_typed_search_does_not_choose_the_service(workspace: Path) -> No
         talk = Chat(lambda _: agent)
         talk.has_keyboard = True
         await commands.run(talk, '/tool web_search {"query": "tea"}')
-    assert [each.asked_by for each in person.questions] == ["the tool web_search"] * 3
+    assert [each.asked_by for each in person.questions] == ["tools.web.search.provider"] * 3
     assert "wants none of them" in str(talk.events)

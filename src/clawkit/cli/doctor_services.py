@@ -443,14 +443,13 @@ def check_search(loaded: Loaded) -> Findings:
         yield ok(f"web search by the plugin {named}")
         return
     try:
-        search.check_settings(search.settings_of(config, row), row)
+        search.read_settings(config, row)
     except SearchError as error:
         yield fault(str(error))
         return
     if (row.needs_key or row.needs_address) and row.id not in ready:
         lacks = "address" if row.needs_address else "key"
-        where = f"plugins.entries.{row.entry}.config.webSearch"
-        setting = f"{where}.{'baseUrl' if row.needs_address else 'apiKey'}"
+        setting = f"{row.where}.{'baseUrl' if row.needs_address else 'apiKey'}"
         yield fault(f"web search by {row.name} has no {lacks}", f"set {row.env[0]}, or {setting}")
         return
     more = [] if named else [search.PROVIDERS[each].name for each in ready[1:]]

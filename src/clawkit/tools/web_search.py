@@ -9,13 +9,9 @@ from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError
-from clawkit.web.search.protocols import FILTERS, Query, Searcher, SearchError
+from clawkit.web.search.protocols import FILTERS, NO_PROVIDER, Query, Searcher, SearchError
 
 Params = Query
-NO_PROVIDER = (
-    "no search service is chosen, and no key of one was found; choose one with: clawkit configure "
-    "search"
-)
 OFFER_S = 120.0
 """How long an offer waits for an answer."""
 
@@ -50,11 +46,12 @@ async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
         rest = [each.name for each in rows[number + 1 :]]
         after = f" If not, you are offered {' and '.join(rest)}." if rest else ""
         wish = Ask(
-            title=f"search the web with {row.name}, from now on",
+            title=f"search the web with {row.name} from now on (saved in the configuration)",
             description=(
                 f"No search service is chosen. {row.name} needs no key: {row.about}.{after} For a "
                 "service with a key, or your own SearXNG: clawkit configure search"
             ),
+            asked_by="tools.web.search.provider",
             to_allow=f"clawkit config set tools.web.search.provider {row.id}",
             timeout_s=OFFER_S,
         )
@@ -68,7 +65,7 @@ async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
                 break
         else:
             return await searcher.choose(row.id)
-    searcher.decline()
+    searcher.may_offer = False
     words = f"{error}. The person was offered {names}, and wants none of them"
     raise SearchError(error.code, words, **error.more)
 

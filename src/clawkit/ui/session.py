@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
 _LEAVING = frozenset({"access", "detach", "elevated", "host"})
 """Parameters that ask for more than the sandbox allows: such calls always need approval."""
-_OTHER_SUBJECTS = ("sandbox.network", "the tool ", "mcp:")
+_OTHER_SUBJECTS = ("sandbox.network", "the tool ", "mcp:", "tools.web.search.provider")
 """Who asks about something else than the call, which typing it does not approve: a host that a
-command connects to, what a tool itself asks, such as which service may get a query, and what an MCP
-server proposes."""
+command connects to, what a tool itself asks, what an MCP server proposes, and which service may get
+a query."""
 COMMAND_NAMES: set[str] = set()
 """Names of the /commands, which skills cannot take; `skill` itself is not one of them."""
 _typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)

@@ -132,7 +132,7 @@ async def test_keys_come_from_the_settings_and_from_variables(
         assert "'OTHER_KEY'" in details["message"]
         with_key["plugins"]["entries"]["brave"]["config"]["webSearch"]["apiKey"] = 7
         details = (await search(with_key, workspace)).details
-        assert "neither a string nor a secret reference" in details["message"]
+        assert "must be a string or a secret reference" in details["message"]
         # An entry that other programs need is no plugin here.
         plain["plugins"]["entries"]["brave"]["enabled"] = True
         async with Toolkit.open(plain, workspace=workspace) as kit:
@@ -250,6 +250,8 @@ def test_an_unknown_provider_is_refused_with_the_nearest() -> None:
         assert hint in str(error.value)
     plugin = "{tools: {web: {search: {provider: 'mine'}}}, plugins: {entries: {mine: {}}}}"
     assert loads(plugin).warnings == []
+    (warning,) = loads("{tools: {web: {search: {openaiCodex: {mode: 'live'}}}}}").warnings
+    assert "clawkit does not use these settings: tools.web.search.openaiCodex" in str(warning)
 
 
 class Person:
@@ -277,8 +279,8 @@ async def test_the_first_use_offers_what_needs_no_key(workspace: Path) -> None:
             assert f"Saved: tools.web.search.provider is firecrawl in {file}" in result.as_text()
             assert not (await kit.call("web_search", {"query": "more"})).is_error
     assert [each.title for each in person.asked] == [
-        "search the web with Parallel (free), from now on",
-        "search the web with Firecrawl, from now on",
+        "search the web with Parallel (free) from now on (saved in the configuration)",
+        "search the web with Firecrawl from now on (saved in the configuration)",
     ]
     first, second = person.asked
     assert "If not, you are offered Firecrawl and DuckDuckGo." in first.description
@@ -366,7 +368,7 @@ async def test_a_plugin_that_fails_is_an_error_and_no_more(workspace: Path) -> N
             "return SearchAnswer((SearchHit(1, 2),))",
             "returned something that is not a SearchAnswer",
         ),
-        ("import asyncio; await asyncio.sleep(60)", "library did not answer within 1 s"),
+        ("import asyncio; await asyncio.sleep(60)", "the plugin library did not answer within 1 s"),
         ("raise ValueError('broken')", "broken"),
     ):
         add(PLUGIN.format(body=body), "library")
@@ -375,3 +377,12 @@ async def test_a_plugin_that_fails_is_an_error_and_no_more(workspace: Path) -> N
             result = await kit.call("web_search", {"query": Q})
             assert result.is_error
             assert message in result.as_text(), body
+
+
+async def test_a_plugin_cannot_take_the_place_of_a_service_that_was_chosen(workspace: Path) -> None:
+    body = "return SearchAnswer((SearchHit('x', 'https://example.org/'),))"
+    add(PLUGIN.format(body=body).replace('id = "library"', 'id = "brave"'))
+    web = {"search": {"provider": "brave", "cacheTtlMinutes": 0}}
+    async with open_kit(workspace, "library", config={"tools": {"web": web}}) as kit:
+        details = (await kit.call("web_search", {"query": Q})).details
+        assert details["error"] == "missing_brave_api_key"

@@ -65,7 +65,7 @@ class XSearch(Section):
     enabled: bool = True  #: Offer the tool if its key is set.
     api_key: SecretInput | None = None  #: Key of xAI; unset reads XAI_API_KEY.
     model: str | None = None  #: Model that searches.
-    inline_citations: bool | None = None  #: Put sources into the text.
+    inline_citations: bool = True  #: Keep the links to sources in the text.
     max_turns: Positive | None = None  #: Maximum search steps for one answer.
     timeout_seconds: Positive = 30  #: Seconds until a search fails.
     cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache answers; 0 is off.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from html import unescape
-from urllib.parse import parse_qs, urlencode, urlsplit
+from urllib.parse import parse_qs, urlencode
 
 from selectolax.lexbor import LexborHTMLParser
 
+from clawkit.web.search.exchange import Api, unreadable
 from clawkit.web.search.protocols import Query, SearchAnswer, SearchError, SearchHit
-from clawkit.web.search.wire import HttpRequest, ProviderSetup, Steps, unreadable
 
 _SAFE = {"strict": "1", "moderate": "-1", "off": "-2"}
 _HEADERS = {
@@ -23,25 +22,24 @@ _HEADERS = {
     "Sec-Fetch-Site": "none",
     "Sec-Fetch-User": "?1",
 }
-_RESULT, _MAX_RESULT = "result__body", 32 * 1024
-"""What each result begins with; and its size, because parsing takes time by depth squared."""
+_RESULT, _MAX_RESULTS, _MAX_RESULT = "result__body", 50, 32 * 1024
+"""What each result begins with; how many are read, and of which size: parsing takes time by depth
+squared."""
 
 
-def search(query: Query, setup: ProviderSetup) -> Steps:
-    safe = _SAFE[setup.options.get("safeSearch", "moderate")]
-    params = {"q": query.query, "kl": setup.options.get("region", "wt-wt"), "kp": safe}
-    reply = yield HttpRequest("GET", f"{setup.base_url}/html?{urlencode(params)}", _HEADERS)
+async def ask_duckduckgo(query: Query, api: Api) -> SearchAnswer:
+    safe = _SAFE[api.options.get("safeSearch", "moderate")]
+    params = {"q": query.query, "kl": api.options.get("region", "wt-wt"), "kp": safe}
+    reply = await api.send("GET", f"/html?{urlencode(params)}", _HEADERS)
     page = reply.body.decode("utf-8", "replace")
-    if reply.status == 202 or "anomaly-modal" in page or "anomaly.js" in page:
-        raise SearchError(
-            "bot_challenge",
-            "wants to see that you are not a program, so there are no results; try later, or "
-            "choose another provider",
-        )
-    found = [_read(part[:_MAX_RESULT]) for part in page.split(_RESULT)[1:]]
-    if not found and "no-results" not in page:
+    parts = page.split(_RESULT, _MAX_RESULTS)[1:]
+    hits = tuple(hit for part in parts if (hit := _read(part[:_MAX_RESULT])) is not None)
+    if not hits and (reply.status == 202 or "anomaly-modal" in page or "anomaly.js" in page):
+        words = "wants proof that you are not a program; try later, or choose another service"
+        raise SearchError("bot_challenge", words)
+    if not hits and "no-results" not in page:
         raise unreadable("a page without results that clawkit can read")
-    return SearchAnswer(tuple(hit for hit in found if hit is not None))
+    return SearchAnswer(hits)
 
 
 def _read(html: str) -> SearchHit | None:
@@ -49,9 +47,7 @@ def _read(html: str) -> SearchHit | None:
     link, snippet = tree.css_first("a.result__a"), tree.css_first(".result__snippet")
     if link is None:
         return None
-    target = unescape(link.attributes.get("href") or "")
-    inner = parse_qs(urlsplit(target).query).get("uddg") if "uddg=" in target else None
-    text = snippet.text(strip=False) if snippet is not None else ""
-    return SearchHit(
-        " ".join(link.text().split()), inner[0] if inner else target, " ".join(text.split())
-    )
+    target = link.attributes.get("href") or ""
+    inner = parse_qs(target.partition("?")[2]).get("uddg")
+    text = snippet.text() if snippet is not None else ""
+    return SearchHit(link.text(), inner[0] if inner else target, " ".join(text.split()))

@@ -1,139 +1,167 @@
-"""The one place that sends the requests of providers, and reads replies that cannot be trusted."""
+"""Requests to providers, and what is read of their replies, which may be anything."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
-from urllib.parse import urljoin, urlsplit
+from itertools import islice
+from typing import Any, TypeAlias
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Struct
 
 from clawkit.net.addresses import env_proxy, parse_url
 from clawkit.net.client import Client
 from clawkit.net.route import NetError, Route
 from clawkit.text import human_time, one_line
 from clawkit.version import __version__
-from clawkit.web.search.protocols import SearchAnswer, SearchError
-from clawkit.web.search.wire import HttpReply, HttpRequest, ProviderSetup, Steps, as_text, pick
+from clawkit.web.cache import Cache
+from clawkit.web.search.protocols import SearchAnswer, SearchError, SearchHit
 
+MAX_ITEMS = 100
+"""Results or sources that are read of a reply."""
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DETAIL = 300
 DEFAULT_WAIT_S, MAX_WAIT_S = 60.0, 3_600.0
 """How long a provider is left alone that had too many requests."""
 _REDIRECT_S = 5.0
-_AGENT = {"User-Agent": f"clawkit/{__version__}"}
+_MIN_SECRET = 6
+"""Shorter keys are not looked for in replies: they could be words."""
+_HEADERS = {"User-Agent": f"clawkit/{__version__}", "Accept": "application/json"}
 
 
-class Exchange:
-    """Runs the steps of providers. Bound to one event loop."""
+Headers: TypeAlias = Mapping[str, str]
+Fields: TypeAlias = Mapping[str, object]
 
-    def __init__(self, env: Mapping[str, str], redact: Callable[[str], str]) -> None:
-        """`redact` removes secrets from what a provider said."""
-        self._env, self._redact = env, redact
-        self._client = Client()
-        self._waiting: dict[str, float] = {}
-        """Until when a provider is left alone, by its address."""
 
-    async def run(
-        self, name: str, setup: ProviderSetup, steps: Steps, timeout_s: float
-    ) -> SearchAnswer:
-        """The answer of a provider, called `name` in messages. Raises `SearchError`."""
+class HttpReply(Struct, frozen=True):
+    status: int
+    headers: Headers
+    body: bytes
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The object in it. Raises `SearchError`."""
+        text = self.body.lstrip()
+        if "event-stream" in self.headers.get("content-type", ""):
+            events = [line for line in text.splitlines() if line.startswith(b"data:")]
+            text = events[-1].removeprefix(b"data:").strip() if events else b""
+        if text[:1] == b"<":
+            raise unreadable("a web page instead of JSON; check its address")
+        found = decode(text)
+        if error := pick(found, "error"):
+            message = as_text(pick(error, "message")) or as_text(error)
+            raise SearchError("provider_error", "reported an error", message)
+        return found
+
+
+class Api(Struct, frozen=True, kw_only=True):
+    """A provider as it is set up, and requests to it. They raise `SearchError` or `NetError`."""
+
+    id: str
+    name: str
+    """For messages."""
+    base_url: str
+    key: str
+    options: Mapping[str, str]
+    """Its other settings."""
+    mode: str
+    is_own: bool
+    """Whether the person set the address: then it may be on a private network."""
+    timeout_s: float
+    env: Mapping[str, str]
+    redact: Callable[[str], str]
+    """Removes secrets from what it says."""
+    client: Client
+    cache: Cache
+    """Tells all processes which providers are to be left alone."""
+
+    def __repr__(self) -> str:
+        return f"<{self.id}>"
+
+    @property
+    def bearer(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.key}"} if self.key else {}
+
+    async def run(self, work: Awaitable[SearchAnswer]) -> SearchAnswer:
+        """The answer that `work` gets from it. Raises `SearchError`, which names it."""
         try:
-            self._check_wait(setup)
-            async with asyncio.timeout(timeout_s):
-                request = next(steps)
-                while True:
-                    reply = await self._send(request, setup, timeout_s)
-                    request = steps.send(reply)
-        except StopIteration as done:
-            answer: SearchAnswer = done.value
-            return answer
+            async with asyncio.timeout(self.timeout_s):
+                return await work
         except TimeoutError:
-            why = f"{name} did not answer within {timeout_s:g} s"
-            raise SearchError("timeout", why, provider=setup.id) from None
+            failure = SearchError("timeout", f"did not answer within {self.timeout_s:g} s")
         except NetError as error:
             code = "timeout" if error.kind == "timeout" else "unreachable"
-            raise SearchError(code, f"{name} was not reached: {error}", provider=setup.id) from None
+            failure = SearchError(code, f"was not reached: {error}")
         except SearchError as error:
-            said = self._clean(error.detail, setup)
-            more = {"provider": setup.id, **error.more}
-            raise SearchError(error.code, f"{name} {error}", said, **more) from None
-        finally:
-            steps.close()
+            failure = error
+        said = one_line(self.redact(failure.detail[: MAX_DETAIL * 4]), MAX_DETAIL)
+        more = {"provider": self.id, **failure.more}
+        raise SearchError(failure.code, f"{self.name} {failure}", said, **more)
 
-    async def _send(
-        self, request: HttpRequest, setup: ProviderSetup, timeout_s: float
-    ) -> HttpReply:
-        async with self._client.stream(
-            request.method,
-            request.url,
-            headers={**_AGENT, **request.headers},
-            body=request.body,
-            route=self._route(request.url, setup),
-            timeout_s=timeout_s,
+    async def get(self, path: str, params: Fields, headers: Headers) -> HttpReply:
+        """Ask with parameters; those without a value are left out."""
+        given = urlencode({name: value for name, value in params.items() if value})
+        return await self.send("GET", f"{path}?{given}", headers)
+
+    async def post(self, path: str, body: Fields, headers: Headers) -> HttpReply:
+        """Send JSON; fields without a value are left out."""
+        data = msgspec.json.encode({name: value for name, value in body.items() if value})
+        return await self.send("POST", path, {"Content-Type": "application/json", **headers}, data)
+
+    async def send(self, method: str, path: str, headers: Headers, body: bytes = b"") -> HttpReply:
+        """A reply with a status below 300, without the key."""
+        busy = f"busy {self.base_url} {hashlib.sha256(self.key.encode()).hexdigest()}"
+        until = await asyncio.to_thread(self.cache.get, busy)
+        if until is not None and (left_s := float(until) - time.time()) > 0:
+            raise _too_many(left_s)
+        url, sent = self.base_url + path, {**_HEADERS, **headers}
+        async with self.client.stream(
+            method, url, headers=sent, body=body, route=self._route(url), timeout_s=self.timeout_s
         ) as response:
-            body = await response.read(MAX_BYTES + 1)
-            if len(body) > MAX_BYTES:
-                too_long = f"sent more than {MAX_BYTES // 1024**2} MB"
-                raise SearchError("unreadable_answer", too_long)
-            reply = HttpReply(response.status, response.headers, body)
+            data = await response.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise SearchError("unreadable_answer", f"sent more than {MAX_BYTES // 1024**2} MB")
+        if len(self.key) >= _MIN_SECRET:
+            data = data.replace(self.key.encode(), "…".encode())
+        reply = HttpReply(response.status, response.headers, data)
+        if reply.status == 429 or (reply.status == 503 and "retry-after" in reply.headers):
+            wait_s = _wait_s(reply.headers.get("retry-after", ""))
+            until = str(time.time() + wait_s).encode()
+            await asyncio.to_thread(self.cache.put, busy, until, wait_s)
+            raise _too_many(wait_s, _explain(reply))
         if reply.status >= 300:
-            raise self._failure(reply, setup)
+            raise _failure(reply, self)
         return reply
 
-    def _route(self, url: str, setup: ProviderSetup) -> Route:
-        """The address that a person set may be anywhere; others are public."""
-        is_own = setup.is_own and parse_url(url).origin == parse_url(setup.base_url).origin
-        return Route(loopback=is_own, private=is_own, proxy=env_proxy(url, self._env))
+    def _route(self, url: str) -> Route:
+        is_own = self.is_own and parse_url(url).origin == parse_url(self.base_url).origin
+        return Route(loopback=is_own, private=is_own, proxy=env_proxy(url, self.env))
 
-    def _failure(self, reply: HttpReply, setup: ProviderSetup) -> SearchError:
-        status, said = reply.status, _explain(reply)
-        if status < 400:
-            words = f"redirected the request (HTTP {status}), which is not followed with a key"
-            return SearchError("redirected", f"{words}; check its address")
-        if status == 429 or (status == 503 and "retry-after" in reply.headers):
-            wait_s = _wait_s(reply.headers.get("retry-after", ""))
-            self._waiting[setup.base_url] = time.monotonic() + wait_s
-            return _too_many(wait_s, said)
-        if status == 403 and setup.id == "searxng":
-            words = "refuses to answer with JSON: add json to search.formats in its settings.yml"
-            return SearchError("json_disabled", words, said)
-        if status in (401, 403):
-            words = f"refused the key (HTTP {status})" if setup.key else f"refused (HTTP {status})"
-            return SearchError("unauthorized", words, said)
-        return SearchError("provider_error", f"failed (HTTP {status})", said, httpStatus=status)
+    async def location(self, url: str) -> str:
+        """Where a redirect leads to; empty if that is unknown. What it leads to is not asked."""
+        async with self.client.stream(
+            "HEAD", url, headers=_HEADERS, route=self._route(url), timeout_s=_REDIRECT_S
+        ) as response:
+            return response.headers.get("location", "")
 
-    def _check_wait(self, setup: ProviderSetup) -> None:
-        left_s = self._waiting.get(setup.base_url, 0.0) - time.monotonic()
-        if left_s > 0:
-            raise _too_many(left_s)
 
-    def _clean(self, said: str, setup: ProviderSetup) -> str:
-        """What a provider said, without secrets, in one line."""
-        if setup.key:
-            said = said.replace(setup.key, "…")
-        return one_line(self._redact(said), MAX_DETAIL)
-
-    async def resolve(self, urls: Sequence[str], host: str, setup: ProviderSetup) -> list[str]:
-        """Where addresses at a host lead to that only redirects; unchanged if that is unknown. What
-        they lead to is not asked."""
-        hosts = (host, urlsplit(setup.base_url).netloc)
-        return await asyncio.gather(*(self._follow(url, hosts, setup) for url in urls))
-
-    async def _follow(self, url: str, hosts: Sequence[str], setup: ProviderSetup) -> str:
-        if urlsplit(url).netloc not in hosts:
-            return url
-        try:
-            route = self._route(url, setup)
-            async with self._client.stream(
-                "HEAD", url, headers=_AGENT, route=route, timeout_s=_REDIRECT_S
-            ) as response:
-                return urljoin(url, response.headers.get("location", ""))
-        except NetError:
-            return url
-
-    async def close(self) -> None:
-        await self._client.close()
+def _failure(reply: HttpReply, api: Api) -> SearchError:
+    status, said = reply.status, _explain(reply)
+    if status < 400:
+        words = f"redirected the request (HTTP {status}), which is not followed; check its address"
+        return SearchError("redirected", words)
+    if status == 403 and api.id == "searxng":
+        words = "refuses to answer with JSON: add json to search.formats in its settings.yml"
+        return SearchError("json_disabled", words, said)
+    if status in (401, 403):
+        words = f"refused the key (HTTP {status})" if api.key else f"refused (HTTP {status})"
+        return SearchError("unauthorized", words, said)
+    return SearchError("provider_error", f"failed (HTTP {status})", said, httpStatus=status)
 
 
 def _explain(reply: HttpReply) -> str:
@@ -160,3 +188,70 @@ def _wait_s(said: str) -> float:
 def _too_many(wait_s: float, said: str = "") -> SearchError:
     words = f"had too many requests; it is not asked again for {human_time(wait_s)}"
     return SearchError("rate_limited", words, said, retryAfterSeconds=round(wait_s))
+
+
+def decode(text: bytes | str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        raise unreadable("something that is not a JSON object") from None
+
+
+def unreadable(what: str) -> SearchError:
+    return SearchError("unreadable_answer", f"sent {what}")
+
+
+def pick(value: Any, path: str) -> Any:
+    """What is at a path such as `choices.0.message`; None if nothing is."""
+    for step in path.split("."):
+        if isinstance(value, dict):
+            value = value.get(step)
+        elif isinstance(value, list) and step.isdigit() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            return None
+    return value
+
+
+def as_text(value: Any) -> str:
+    """A text, or texts in a list; empty for anything else."""
+    texts = value if isinstance(value, list) else (value,)
+    return "\n".join(each.strip() for each in texts if isinstance(each, str) and each.strip())
+
+
+def listed(data: Any, path: str, *, optional: bool = False) -> list[dict[str, Any]]:
+    """The objects in the list at a path. Raises `SearchError` if there is no list, unless it is
+    left out when there are no results."""
+    items = pick(data, path)
+    if not isinstance(items, list):
+        if optional and items is None:
+            return []
+        raise unreadable(f"an answer without {path!r}")
+    return [*islice((item for item in items if isinstance(item, dict)), MAX_ITEMS)]
+
+
+def results(
+    items: list[dict[str, Any]], text: str, date: str = "", url: str = "url"
+) -> SearchAnswer:
+    """Results, from the fields of these names; of several names, the first with text is used."""
+
+    def read(item: dict[str, Any]) -> SearchHit:
+        said = next(filter(None, (as_text(item.get(name)) for name in text.split())), "")
+        title, where, day = (as_text(item.get(name)) for name in ("title", url, date))
+        return SearchHit(title, where, said, day)
+
+    return SearchAnswer(tuple(map(read, items)))
+
+
+def answer(text: Any, sources: Any) -> SearchAnswer:
+    """A text with its sources: addresses, or objects that have one, each once. Raises `SearchError`
+    if there is no text."""
+    if not (said := as_text(text)):
+        raise unreadable("no answer")
+    pages: dict[str, SearchHit] = {}
+    for item in sources[:MAX_ITEMS] if isinstance(sources, list) else ():
+        page = item if isinstance(item, dict) else {"url": item}
+        page = page.get("url_citation") or page.get("web") or page
+        if url := as_text(pick(page, "url")) or as_text(pick(page, "uri")):
+            pages.setdefault(url, SearchHit(as_text(pick(page, "title")), url))
+    return SearchAnswer(text=said, citations=tuple(pages.values()))

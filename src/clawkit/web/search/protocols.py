@@ -12,7 +12,8 @@ from clawkit.errors import ToolError
 MAX_COUNT = 10
 MAX_TOKENS = 1_000_000
 MAX_HANDLES = 20
-DOCS = "docs/web-search.md"
+NO_PROVIDER = "no search service is chosen and none has a key; choose one: clawkit configure search"
+_FIXABLE = ("invalid_", "conflicting_", "missing_", "unsupported_")
 Limited = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
 
 
@@ -68,7 +69,7 @@ class PostQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SearchHit(Struct, frozen=True):
-    """One result."""
+    """One result, or one source of an answer."""
 
     title: str
     url: str
@@ -76,17 +77,12 @@ class SearchHit(Struct, frozen=True):
     published: str = ""
 
 
-class Citation(Struct, frozen=True):
-    url: str
-    title: str = ""
-
-
 class SearchAnswer(Struct, frozen=True):
     """What a provider found: results, or a text with its sources."""
 
     hits: tuple[SearchHit, ...] = ()
     text: str = ""
-    citations: tuple[Citation, ...] = ()
+    citations: tuple[SearchHit, ...] = ()
 
 
 class WebFindings(Struct, frozen=True):
@@ -103,17 +99,13 @@ class SearchError(ToolError):
     """A search failed. `code` is for programs, `detail` what the provider said, not to be trusted;
     `more` are further facts for the caller."""
 
-    status = 502
-
     def __init__(self, code: str, message: str, detail: str = "", **more: Any) -> None:
         self.code, self.detail, self.more = code, detail, more
+        if code.startswith("missing_"):
+            self.more = {"docs": "docs/web-search.md", **more}
+        # What the caller or a person can fix, and what the provider did.
+        self.status = 400 if code.startswith(_FIXABLE) else 502
         super().__init__(message)
-
-
-class SearchInputError(SearchError):
-    """The caller can fix it; no other provider is asked."""
-
-    status = 400
 
 
 class SearchProvider(Protocol):
@@ -143,12 +135,8 @@ class Searcher(Protocol):
     def configure(self, loaded: Loaded) -> None:
         """Use other settings from now on."""
 
-    @property
-    def may_offer(self) -> bool:
-        """Whether the person can still be offered a provider: they have not declined."""
-
-    def decline(self) -> None:
-        """Note that the person wants none of the providers that need no key."""
+    may_offer: bool
+    """Whether the person can still be offered a provider: they have not declined."""
 
     async def choose(self, provider: str) -> str:
         """Use a provider from now on, and save that; returns what was done, for the person."""

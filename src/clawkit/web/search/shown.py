@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from textwrap import indent
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,47 +20,39 @@ def show(found: WebFindings, tool: str, note: str = "") -> Result:
     def mark(text: str) -> str:
         return wrap_external(text, source) if text else ""
 
+    about = {"untrusted": True, "source": tool, "provider": found.provider, "wrapped": True}
     details: dict[str, Any] = {
         "query": found.query,
         "provider": found.provider,
         "tookMs": found.took_ms,
         "cached": found.cached,
-        "externalContent": {
-            "untrusted": True,
-            "source": tool,
-            "provider": found.provider,
-            "wrapped": True,
-        },
+        "externalContent": about,
     }
-    pages = [{"url": each.url, "title": mark(each.title)} for each in answer.citations]
     if answer.text:
-        listed = [f"[{n}] {each.title} {each.url}" for n, each in enumerate(answer.citations, 1)]
+        pages = answer.citations
+        listed = [f"[{n}] {each.title} {each.url}" for n, each in enumerate(pages, 1)]
         body = "\n\n".join(filter(None, (answer.text, "\n".join(listed))))
-        details |= {"content": mark(answer.text), "citations": pages}
+        cited = [{"url": each.url, "title": mark(each.title)} for each in pages]
+        details |= {"content": mark(answer.text), "citations": cited}
     else:
         body = "\n\n".join(_row(number, hit) for number, hit in enumerate(answer.hits, 1))
-        details |= {
-            "count": len(answer.hits),
-            "results": [_fields(hit, mark) for hit in answer.hits],
-        }
+        results = [_fields(hit, mark) for hit in answer.hits]
+        details |= {"count": len(results), "results": results}
     text = mark(body) or "No results. Try other words, or fewer filters."
     return Result.text(f"{note}\n\n{text}" if note else text, **details)
 
 
+def _fields(hit: SearchHit, mark: Callable[[str], str]) -> dict[str, object]:
+    fields = {"title": mark(hit.title), "url": hit.url, "description": mark(hit.description)}
+    date = {"published": mark(hit.published)} if hit.published else {}
+    return {**fields, **date, "siteName": urlsplit(hit.url).hostname}
+
+
 def _row(number: int, hit: SearchHit) -> str:
+    """A result for the model. Its text is indented, so that no line of it looks like a result."""
     date = f" ({hit.published})" if hit.published else ""
-    return "\n".join(filter(None, (f"{number}. {hit.title}{date}", hit.url, hit.description)))
-
-
-def _fields(hit: SearchHit, mark: Any) -> dict[str, str]:
-    fields = {
-        "title": mark(hit.title),
-        "url": hit.url,
-        "description": mark(hit.description),
-        "published": mark(hit.published),
-        "siteName": urlsplit(hit.url).hostname or "",
-    }
-    return {name: text for name, text in fields.items() if text or name in ("title", "description")}
+    head = f"{number}. {hit.title}{date}\n{hit.url}"
+    return f"{head}\n{indent(hit.description, '   ')}" if hit.description else head
 
 
 def show_failure(error: SearchError, tool: str) -> Result:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from clawkit.config.model import Config
 from clawkit.config.search_services import SEARCH_ENTRIES
-from clawkit.config.section import suggest
+from clawkit.config.section import SecretInput, suggest
 from clawkit.web.search.protocols import FILTERS, SearchError
 
 OPENROUTER_KEY = "sk-or-"
+_ANSWERS = ("gemini", "grok", "kimi", "perplexity")
+_OWN = ("duckduckgo", "parallel-free")
+"""Providers with a module of their own."""
 _PERIOD = "freshness date_after date_before"
 
 
-class ProviderRow(Struct, frozen=True, kw_only=True):
-    """One provider. Its module has `search(query, setup)`."""
+class ProviderRow(Struct, frozen=True):
+    """One provider."""
 
     id: str
     name: str
@@ -37,17 +42,21 @@ class ProviderRow(Struct, frozen=True, kw_only=True):
     """Settings beside its key and address, with their values; any value if there are none."""
     about: str = ""
     """For people who are offered it: what they get, and who sees their queries."""
-    redirects: str = ""
-    """The host of addresses in its answers that only lead to others."""
 
     @property
     def entry(self) -> str:
-        """Its settings are `plugins.entries.<entry>.config.webSearch`."""
+        """Its entry of `plugins.entries`."""
         return SEARCH_ENTRIES[self.id]
 
     @property
-    def module(self) -> str:
-        return f"clawkit.web.search.{self.id.replace('-', '_')}"
+    def where(self) -> str:
+        return f"plugins.entries.{self.entry}.config.webSearch"
+
+    def load(self) -> Any:
+        """The function that asks it, `async (Query, Api) -> SearchAnswer`."""
+        name = self.id.replace("-", "_")
+        where = name if self.id in _OWN else "answers" if self.id in _ANSWERS else "results"
+        return getattr(import_module(f"clawkit.web.search.{where}"), f"ask_{name}")
 
     @property
     def needs_address(self) -> bool:
@@ -66,50 +75,41 @@ class ProviderRow(Struct, frozen=True, kw_only=True):
 _MODEL: Mapping[str, tuple[str, ...]] = {"model": ()}
 # fmt: off
 _ROWS = (
-    ProviderRow(id="brave", name="Brave", order=10, env=("BRAVE_API_KEY",),
-        base_url="https://api.search.brave.com",
+    ProviderRow("brave", "Brave", 10, ("BRAVE_API_KEY",), "https://api.search.brave.com",
         filters=f"country language search_lang ui_lang {_PERIOD}",
         by_mode={"llm-context": f"country language search_lang {_PERIOD}"},
         options={"mode": ("web", "llm-context")}),
-    ProviderRow(id="minimax", name="MiniMax", order=15,
-        env=("MINIMAX_CODE_PLAN_KEY", "MINIMAX_CODING_API_KEY", "MINIMAX_API_KEY"),
-        base_url="https://api.minimax.io"),
-    ProviderRow(id="gemini", name="Gemini", order=20, env=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-        base_url="https://generativelanguage.googleapis.com/v1beta", filters=_PERIOD,
-        options=_MODEL, redirects="vertexaisearch.cloud.google.com"),
-    ProviderRow(id="grok", name="Grok", order=30, env=("XAI_API_KEY",),
-        base_url="https://api.x.ai/v1", options=_MODEL),
-    ProviderRow(id="kimi", name="Kimi", order=40, env=("KIMI_API_KEY", "MOONSHOT_API_KEY"),
-        base_url="https://api.moonshot.ai/v1", options=_MODEL),
-    ProviderRow(id="perplexity", name="Perplexity", order=50,
-        env=("PERPLEXITY_API_KEY", "OPENROUTER_API_KEY"), base_url="https://api.perplexity.ai",
-        filters=f"country language {_PERIOD} domain_filter max_tokens max_tokens_per_page",
-        by_mode={"chat": "freshness"}, options=_MODEL),
-    ProviderRow(id="firecrawl", name="Firecrawl", order=60, env=("FIRECRAWL_API_KEY",),
-        base_url="https://api.firecrawl.dev", needs_key=False,
-        about="its free tier; Firecrawl sees your queries"),
-    ProviderRow(id="exa", name="Exa", order=65, env=("EXA_API_KEY",),
-        base_url="https://api.exa.ai", filters=f"{_PERIOD} domain_filter",
+    ProviderRow("minimax", "MiniMax", 15,
+        ("MINIMAX_CODE_PLAN_KEY", "MINIMAX_CODING_API_KEY", "MINIMAX_API_KEY"), "https://api.minimax.io"),
+    ProviderRow("gemini", "Gemini", 20, ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        "https://generativelanguage.googleapis.com/v1beta", filters=_PERIOD, options=_MODEL),
+    ProviderRow("grok", "Grok", 30, ("XAI_API_KEY",), "https://api.x.ai/v1", options=_MODEL),
+    ProviderRow("kimi", "Kimi", 40, ("KIMI_API_KEY", "MOONSHOT_API_KEY"), "https://api.moonshot.ai/v1",
+        options=_MODEL),
+    ProviderRow("perplexity", "Perplexity", 50, ("PERPLEXITY_API_KEY", "OPENROUTER_API_KEY"),
+        "https://api.perplexity.ai", options=_MODEL, by_mode={"chat": "freshness"},
+        filters=f"country language {_PERIOD} domain_filter max_tokens max_tokens_per_page"),
+    ProviderRow("firecrawl", "Firecrawl", 60, ("FIRECRAWL_API_KEY",), "https://api.firecrawl.dev",
+        needs_key=False, about="its free tier; Firecrawl sees your queries"),
+    ProviderRow("exa", "Exa", 65, ("EXA_API_KEY",), "https://api.exa.ai",
+        filters=f"{_PERIOD} domain_filter",
         options={"type": ("auto", "neural", "keyword", "fast", "deep")}),
-    ProviderRow(id="tavily", name="Tavily", order=70, env=("TAVILY_API_KEY",),
-        base_url="https://api.tavily.com", filters="freshness domain_filter"),
-    ProviderRow(id="parallel", name="Parallel", order=75, env=("PARALLEL_API_KEY",),
-        base_url="https://api.parallel.ai"),
-    ProviderRow(id="kagi", name="Kagi", order=80, env=("KAGI_API_KEY",),
-        base_url="https://kagi.com"),
-    ProviderRow(id="serper", name="Serper", order=85, env=("SERPER_API_KEY",),
-        base_url="https://google.serper.dev", filters="country language freshness"),
-    ProviderRow(id="searxng", name="SearXNG", order=200, env=("SEARXNG_BASE_URL",),
-        needs_key=False, filters="language freshness", options={"categories": (), "language": ()},
+    ProviderRow("tavily", "Tavily", 70, ("TAVILY_API_KEY",), "https://api.tavily.com",
+        filters="freshness domain_filter"),
+    ProviderRow("parallel", "Parallel", 75, ("PARALLEL_API_KEY",), "https://api.parallel.ai"),
+    ProviderRow("kagi", "Kagi", 80, ("KAGI_API_KEY",), "https://kagi.com"),
+    ProviderRow("serper", "Serper", 85, ("SERPER_API_KEY",), "https://google.serper.dev",
+        filters="country language freshness"),
+    ProviderRow("searxng", "SearXNG", 200, ("SEARXNG_BASE_URL",), needs_key=False,
+        filters="language freshness", options={"categories": (), "language": ()},
         about="a server of your own, which passes your queries on to search engines"),
-    ProviderRow(id="parallel-free", name="Parallel (free)",
-        base_url="https://search.parallel.ai/mcp", needs_key=False,
-        about="free and anonymous; Parallel sees your queries"),
-    ProviderRow(id="duckduckgo", name="DuckDuckGo", base_url="https://html.duckduckgo.com",
+    ProviderRow("parallel-free", "Parallel (free)", base_url="https://search.parallel.ai/mcp",
+        needs_key=False, about="free and anonymous; Parallel sees your queries"),
+    ProviderRow("duckduckgo", "DuckDuckGo", base_url="https://html.duckduckgo.com",
         needs_key=False, options={"region": (), "safeSearch": ("strict", "moderate", "off")},
         about="free, but it often refuses programs; DuckDuckGo sees your queries"),
-    ProviderRow(id="ollama", name="Ollama", env=("OLLAMA_API_KEY",),
-        base_url="https://ollama.com", local_url="http://127.0.0.1:11434", needs_key=False),
+    ProviderRow("ollama", "Ollama", None, ("OLLAMA_API_KEY",), "https://ollama.com",
+        local_url="http://127.0.0.1:11434", needs_key=False),
 )
 # fmt: on
 PROVIDERS = {row.id: row for row in _ROWS}
@@ -137,10 +137,9 @@ def ready_providers(config: Config, env: Mapping[str, str]) -> tuple[str, ...]:
     for row in _ROWS:
         own = settings_of(config, row).get("baseUrl" if row.needs_address else "apiKey")
         own = own or (general if row.id == (named_provider(config) or "brave") else None)
-        if own or any(env.get(name, "").strip() for name in row.env):
-            found.append(row)
-    found.sort(key=lambda row: row.order or 0)
-    return tuple(row.id for row in found if row.order is not None)
+        if row.order and (own or any(env.get(name, "").strip() for name in row.env)):
+            found.append(row.id)
+    return tuple(found)
 
 
 def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
@@ -155,18 +154,28 @@ def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
     )
 
 
-def check_settings(given: Mapping[str, object], row: ProviderRow) -> dict[str, object]:
-    """The settings of a provider. Raises `SearchError` for one that it does not have."""
-    where = f"plugins.entries.{row.entry}.config.webSearch"
+def read_settings(
+    config: Config, row: ProviderRow
+) -> tuple[SecretInput | None, str, dict[str, str]]:
+    """The key, the address and the other settings of a provider. Raises `SearchError` for one that
+    it does not have."""
+    given = settings_of(config, row)
     known = ["apiKey", "baseUrl", *row.options]
     for name, value in given.items():
-        if name not in known:
-            hint = suggest(name, known, "Settings here")
-            raise SearchError("invalid_setting", f"{where}.{name}: unknown setting. {hint}")
         allowed = row.options.get(name, ())
-        if name != "apiKey" and not (isinstance(value, str) and value):
-            raise SearchError("invalid_setting", f"{where}.{name}: must be a string")
-        if allowed and value not in allowed:
-            words = f"{where}.{name}: use one of {', '.join(allowed)}"
-            raise SearchError("invalid_setting", words)
-    return dict(given)
+        if name not in known:
+            problem = f"unknown setting. {suggest(name, known, 'Settings here')}"
+        elif name != "apiKey" and not (isinstance(value, str) and value):
+            problem = "must be a string"
+        elif allowed and value not in allowed:
+            problem = f"use one of {', '.join(allowed)}"
+        else:
+            continue
+        raise SearchError("invalid_setting", f"{row.where}.{name}: {problem}")
+    try:
+        key = convert(given.get("apiKey"), SecretInput | None)
+    except ValidationError:
+        words = f"{row.where}.apiKey: must be a string or a secret reference"
+        raise SearchError("invalid_setting", words) from None
+    options = {name: str(given[name]) for name in row.options if name in given}
+    return key, str(given.get("baseUrl", "")).strip(), options

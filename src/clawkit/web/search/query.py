@@ -6,25 +6,27 @@ import re
 from collections.abc import Sequence
 from datetime import date, timedelta
 
+from msgspec import ValidationError, convert
 from msgspec.structs import replace
 
-from clawkit.web.search.protocols import PostQuery, Query, SearchInputError
+from clawkit.web.search.protocols import FILTERS, PostQuery, Query, SearchError
 
 PERIODS = {"day": 1, "week": 7, "month": 31, "year": 366}
-_SHORT = {"pd": "day", "pw": "week", "pm": "month", "py": "year"}
+_SHORT = {f"p{name[0]}": name for name in PERIODS}
 """As Brave has them, which models know."""
 _DOMAIN = r"-?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}"
 _MAX_DOMAINS = 20
+_LANGUAGE = r"(?i)[a-z]{2,3}(-[a-z]{2,4})?"
 _FORMATS = {
     "country": (r"(?i)[a-z]{2}|all", "a two-letter country code, such as DE"),
-    "language": (r"(?i)[a-z]{2,3}(-[a-z]{2,4})?", "a language code, such as de"),
-    "search_lang": (r"(?i)[a-z]{2,3}(-[a-z]{2,4})?", "a language code, such as de"),
+    "language": (_LANGUAGE, "a language code, such as de"),
+    "search_lang": (_LANGUAGE, "a language code, such as de"),
     "ui_lang": (r"[a-z]{2}-[A-Z]{2}", "a language with its country, such as en-US"),
 }
 
 
 def check_query(query: Query, max_results: int) -> Query:
-    """The query in normal form, with a count. Raises `SearchInputError`."""
+    """The query in normal form, with a count. Raises `SearchError`."""
     text = _text(query.query)
     freshness = query.freshness.strip().lower()
     freshness = _SHORT.get(freshness, freshness)
@@ -33,7 +35,7 @@ def check_query(query: Query, max_results: int) -> Query:
         raise _bad("freshness", f"unknown freshness {query.freshness[:40]!r}; use one of {known}")
     _check_days(query, "date_after", "date_before")
     if freshness and (query.date_after or query.date_before):
-        raise SearchInputError(
+        raise SearchError(
             "conflicting_time_filters", "freshness cannot be combined with date_after, date_before"
         )
     for name, (pattern, expected) in _FORMATS.items():
@@ -54,8 +56,17 @@ def check_query(query: Query, max_results: int) -> Query:
     return replace(query, query=text, count=count, freshness=freshness, domain_filter=domains)
 
 
+def check_filters(query: Query, provider: str, filters: frozenset[str]) -> None:
+    """Refuse what a provider cannot do. Raises `SearchError`."""
+    if extra := [name for name in query.filters if name not in filters]:
+        known = [name for name in FILTERS if name in filters]
+        words = f"{provider} cannot filter by {', '.join(extra)}; it has "
+        words += ", ".join(known) or "no filters"
+        raise SearchError("unsupported_filter", words, provider=provider, supported=known)
+
+
 def check_posts(query: PostQuery) -> PostQuery:
-    """The query in normal form. Raises `SearchInputError`."""
+    """The query in normal form. Raises `SearchError`."""
     handles: dict[str, list[str]] = {}
     for name in ("allowed_x_handles", "excluded_x_handles"):
         handles[name] = [each.strip().removeprefix("@") for each in getattr(query, name)]
@@ -63,7 +74,7 @@ def check_posts(query: PostQuery) -> PostQuery:
             if not re.fullmatch(r"\w{1,15}", each, re.ASCII):
                 raise _bad("x_handle", f"{name}: {each[:40]!r} is not the name of an account")
     if all(handles.values()):
-        raise SearchInputError(
+        raise SearchError(
             "conflicting_x_handles", "use one of allowed_x_handles and excluded_x_handles, not both"
         )
     _check_days(query, "from_date", "to_date")
@@ -81,28 +92,25 @@ def _check_days(query: Query | PostQuery, first: str, last: str) -> None:
     for name in (first, last):
         given: str = getattr(query, name)
         try:
-            if given and not re.fullmatch(r"\d{4}-\d{2}-\d{2}", given, re.ASCII):
-                raise ValueError
-            days.append(date.fromisoformat(given) if given else None)
-        except ValueError:
+            days.append(convert(given or None, date | None))
+        except ValidationError:
             raise _bad("date", f"{name}: {given[:40]!r} is not a day such as 2026-01-31") from None
     after, before = days
     if after and before and after > before:
         raise _bad("date", f"{first} must not be later than {last}")
 
 
-def _bad(what: str, message: str) -> SearchInputError:
-    return SearchInputError(f"invalid_{what}", message)
+def _bad(what: str, message: str) -> SearchError:
+    return SearchError(f"invalid_{what}", message)
 
 
-def period_of(query: Query, *, closed: bool = False) -> tuple[str, str]:
-    """The first and last day that a query is about; empty if it is not limited. With `closed`, both
-    are given if one is."""
+def period_of(query: Query) -> tuple[str, str]:
+    """The first and last day that a query is about; empty if it is not limited."""
     after, before = query.date_after, query.date_before
     today = date.today()
     if query.freshness:
         after = (today - timedelta(days=PERIODS[query.freshness])).isoformat()
-    if closed and (after or before):
+    if after or before:
         after, before = after or "1970-01-01", before or today.isoformat()
     return after, before
 
