@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 CACHE_ENTRIES = 50_000
 SESSION_ROOT = "sessions/"
-_APPLICATION = 0x636C6D65
+_APPLICATION = 0x636C6D32
+"""Another one for another schema: an index of that is not migrated, but built again."""
 _SESSIONS_FROM = 1 << 40
 _END = 1 << 62
 RANGES: Mapping[Corpus, tuple[int, int]] = {
@@ -46,8 +48,10 @@ CREATE TABLE chunk (
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, start_line INTEGER NOT NULL,
   end_line INTEGER NOT NULL, hash BLOB NOT NULL, trail TEXT NOT NULL, text TEXT NOT NULL);
 CREATE INDEX chunk_of_file ON chunk (file);
-CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1,
+CREATE VIRTUAL TABLE words USING fts5(body, content='',
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'");
+INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
+CREATE VIRTUAL TABLE term USING fts5vocab(words, row);
 CREATE TABLE vector (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE sign (id INTEGER PRIMARY KEY, signs BLOB NOT NULL);
 CREATE TABLE cache (row INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL);
@@ -104,7 +108,12 @@ class MemoryIndex:
 
     def __init__(self, path: str) -> None:
         self._database = Database(
-            path, "the index of memory", _APPLICATION, (_SCHEMA,), lock_wait_s=_LOCK_WAIT_S
+            path,
+            "the index of memory",
+            _APPLICATION,
+            (_SCHEMA,),
+            lock_wait_s=_LOCK_WAIT_S,
+            erases=True,
         )
         self.path = self._database.path
         self._known: dict[str, str] = {}
@@ -117,11 +126,14 @@ class MemoryIndex:
         self._database.close()
 
     def recovering(self, work: Callable[[], T]) -> T:
-        """The result of the work; a damaged file is put aside, and all of the work done again."""
+        """The result of the work; a damaged file is removed, and all of the work done again."""
         try:
             return work()
         except DamagedError:
-            self._database.discard(f"{self.path}.damaged")
+            aside = f"{self.path}.damaged"
+            self._database.discard(aside)
+            with suppress(FileNotFoundError):
+                os.unlink(aside)
             return work()
 
     def run(self, work: Callable[[Connection], T], *, write: bool = False) -> T:
@@ -136,12 +148,12 @@ class MemoryIndex:
         *,
         stop: threading.Event,
         on_progress: OnProgress | None = None,
-    ) -> Sequence[str]:
-        """Bring the index up to date, or as far as it got until `stop` was set. Returns what could
-        not be listed."""
+    ) -> None:
+        """Bring the index up to date, or as far as it got until `stop` was set."""
         with self._syncing:
             changed, gone, scan = self.changed(files, transcripts)
             known = self._known
+            is_less = bool(gone) or not known.keys().isdisjoint(changed)
             if gone:
                 self.run(lambda db: _forget(db, gone), write=True)
                 for path in gone:
@@ -165,7 +177,8 @@ class MemoryIndex:
                     if on_progress:
                         on_progress(at, len(changed))
                     batch, size, until = [], 0, time.monotonic() + _BATCH_S
-            return scan.problems
+            if is_less:  # the log has pages from before
+                self.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
 
     def changed(
         self, files: NoteFiles | None, transcripts: PastSessions | None
@@ -179,11 +192,15 @@ class MemoryIndex:
         changed = {path: stamp for path, stamp in wanted.items() if known.get(path) != stamp}
         return changed, gone, scan
 
-    def count_pending(self, files: NoteFiles | None, transcripts: PastSessions | None) -> int:
-        """How many files have changed since, as far as can be seen without reading them."""
-        changed, gone, _ = self.changed(files, transcripts)
+    def look(
+        self, files: NoteFiles | None, transcripts: PastSessions | None
+    ) -> tuple[int, Sequence[str]]:
+        """How many files have changed since, as far as can be seen without reading them, and what
+        cannot be listed."""
+        changed, gone, scan = self.changed(files, transcripts)
         known = self._known
-        return len(gone) + sum(known.get(path) != UNSURE + at for path, at in changed.items())
+        is_new = (known.get(path) != UNSURE + at for path, at in changed.items())
+        return len(gone) + sum(is_new), scan.problems
 
     def _read_known(self, db: Connection) -> dict[str, str]:
         """Path -> stamp of what is indexed; read again only if another process changed it."""
@@ -335,16 +352,17 @@ def _replace(db: Connection, new: _Reading) -> None:
 def _remove_chunks(db: Connection, file: Any) -> dict[bytes, tuple[bytes, bytes]]:
     """Remove the passages of a file; returns their vectors and signs, by the hash of the text."""
     sql = (
-        "SELECT id, hash, data, signs FROM chunk LEFT JOIN vector USING (id)"
+        "SELECT id, trail, text, hash, data, signs FROM chunk LEFT JOIN vector USING (id)"
         " LEFT JOIN sign USING (id) WHERE file = ?"
     )
-    rows = list(db.execute(sql, (file,)))
+    rows: Any = list(db.execute(sql, (file,)))
     ids = [(row[0],) for row in rows]
-    db.executemany("DELETE FROM words WHERE rowid = ?", ids)
+    words = [(id_, index_text(f"{trail}\n{text}")) for id_, trail, text, *_ in rows]
+    db.executemany("INSERT INTO words (words, rowid, body) VALUES ('delete', ?, ?)", words)
     db.executemany("DELETE FROM vector WHERE id = ?", ids)
     db.executemany("DELETE FROM sign WHERE id = ?", ids)
     db.execute("DELETE FROM chunk WHERE file = ?", (file,))
-    return {key: (data, signs) for _, key, data, signs in rows if signs is not None}
+    return {key: (data, signs) for *_, key, data, signs in rows if signs is not None}
 
 
 def _forget(db: Connection, paths: Iterable[str]) -> None:

@@ -80,7 +80,8 @@ def open_memory(
 
 def index_file(agent: str, workspace: str, env: dict[str, str]) -> str:
     """Where the index of an agent in a workspace is: the same agent may work in several."""
-    place = hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:12]
+    whose = os.fsencode(f"{os.path.realpath(workspace)}\0{agent}")
+    place = hashlib.sha256(whose).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9_-]", "_", agent.lower())[:64]
     return os.path.join(paths.memory_dir(env), f"{name}-{place}.sqlite")
 
@@ -117,7 +118,6 @@ class LocalMemory:
         self._today = today
         self._stop = threading.Event()
         self._syncing: asyncio.Task[str] | None = None
-        self._unlisted: Sequence[str] = ()
 
     async def search(
         self,
@@ -224,12 +224,12 @@ class LocalMemory:
         return await self.status()
 
     async def status(self) -> IndexStatus:
-        def look() -> tuple[Counts, int]:
-            return self._index.counts(), self._index.count_pending(self._noted, self._transcripts)
+        def look() -> tuple[Counts, tuple[int, Sequence[str]]]:
+            return self._index.counts(), self._index.look(self._noted, self._transcripts)
 
-        counts, pending = await in_thread(self._index.recovering, look)
+        counts, (pending, unlisted) = await in_thread(self._index.recovering, look)
         active = self._embedding.active
-        problems = (*self._unlisted, *counts.problems, self._embedding.problem)
+        problems = (*unlisted, *counts.problems, self._embedding.problem)
         return IndexStatus(
             counts.files,
             counts.chunks,
@@ -277,14 +277,12 @@ class LocalMemory:
             if on_progress:
                 loop.call_soon_threadsafe(on_progress, done, total)
 
-        def sync() -> Sequence[str]:
-            return self._index.sync(
-                self._noted, self._transcripts, stop=self._stop, on_progress=report
-            )
+        def sync() -> None:
+            self._index.sync(self._noted, self._transcripts, stop=self._stop, on_progress=report)
 
         loop = asyncio.get_running_loop()
         try:
-            self._unlisted = await in_thread(self._index.recovering, sync)
+            await in_thread(self._index.recovering, sync)
         except DamagedError:
             raise
         except ToolError as error:
