@@ -14,7 +14,7 @@ from tests.memory.embedding_server import SIZE, embedding, vector_of
 from tests.memory.test_service import write_notes
 
 from clawkit.config.load import loads
-from clawkit.memory import background, embed
+from clawkit.memory.embed import EmbedTimes
 from clawkit.memory.service import LocalMemory, open_memory
 
 NOTES = {
@@ -24,16 +24,19 @@ NOTES = {
 }
 
 
+HASTY = EmbedTimes(pauses_s=(0.0, 0.0))
+
+
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(embed, "_PAUSES_S", (0.0, 0.0))
     write_notes(tmp_path / "work", NOTES)
     return tmp_path / "work"
 
 
 def opened(work: Path, search: dict[str, Any], **more: Any) -> LocalMemory:
-    return open_memory(loads(json.dumps({"memory": {"search": search}})), "main", str(work), **more)
+    loaded = loads(json.dumps({"memory": {"search": search}}))
+    return open_memory(loaded, "main", str(work), **{"times": HASTY, **more})
 
 
 async def test_five_services_are_asked_each_in_its_way(
@@ -163,10 +166,10 @@ async def test_another_model_embeds_again_while_keywords_serve(work: Path) -> No
         search = {"provider": "openai", "model": "other", "remote": remote}
         second = opened(work, search)
         try:
-            server.pause_s = 0.2
+            server.gate.clear()
             found = await second.search("repaired car")
             assert (found.mode, found.hits[0].path) == ("keyword", "memory/car.md")
-            server.pause_s = 0.0
+            server.gate.set()
             async with asyncio.timeout(10):
                 while (await second.search("physician")).mode == "keyword":
                     await asyncio.sleep(0.01)
@@ -221,13 +224,11 @@ async def test_a_request_that_is_too_long_is_split(work: Path) -> None:
             await memory.close()
 
 
-async def test_a_service_that_hangs_does_not_hang_a_search(
-    work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embed, "QUERY_S", 0.2)
+async def test_a_service_that_hangs_does_not_hang_a_search(work: Path) -> None:
     async with embedding() as server:
         server.pause_s = 60
-        memory = opened(work, {"provider": "openai", "remote": {"baseUrl": server.server.url()}})
+        search = {"provider": "openai", "remote": {"baseUrl": server.server.url()}}
+        memory = opened(work, search, times=EmbedTimes(query_s=0.2))
         try:
             async with asyncio.timeout(20):
                 found = await memory.search("car")
@@ -349,8 +350,7 @@ class Plugged:
         return [vector_of(text) for text in texts]
 
 
-async def test_a_plugin_can_embed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "BATCH_S", -4.5)
+async def test_a_plugin_can_embed(work: Path) -> None:
     for fault, given in (
         ("", {}),
         ("", {"provider": "plugin"}),
@@ -358,7 +358,8 @@ async def test_a_plugin_can_embed(work: Path, monkeypatch: pytest.MonkeyPatch) -
         ("exits", {}),
         ("hangs", {}),
     ):
-        memory = opened(work, given, plugged=Plugged(fault))
+        times = EmbedTimes(batch_s=0.5, query_s=0.5)
+        memory = opened(work, given, plugged=Plugged(fault), times=times)
         try:
             await memory.index(rebuild=True)
             found = await memory.search("physician car")

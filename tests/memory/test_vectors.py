@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from clawkit.config.sections.plugins import MemoryVector
-from clawkit.memory import vectors
 from clawkit.memory.index import MemoryIndex
 from clawkit.memory.vectors import VectorIndex, find_extension, pack
 
@@ -82,12 +81,9 @@ def test_vectors_of_another_space_or_length_are_never_compared(
     index.close()
 
 
-def test_the_cache_is_bounded(
-    filled: tuple[MemoryIndex, list[list[float]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_bounded(filled: tuple[MemoryIndex, list[list[float]]]) -> None:
     index, made = filled
-    monkeypatch.setattr(vectors, "CACHE_ENTRIES", 100)
-    store = VectorIndex(index)
+    store = VectorIndex(index, cache_entries=100)
     store.put("one", store.waiting(0, 1), {b"new": pack(made[0])}, cache=True)
     assert index.run(lambda db: db.execute("SELECT count(*) FROM cache").get) == 100
     assert store.cached("one", [b"new"])

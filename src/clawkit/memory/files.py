@@ -41,6 +41,9 @@ _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]")
 """In names: what is not text, and what could pretend to be another line where a path is shown."""
 
 
+Redact = Callable[[str], str]
+
+
 class FileRoot(Struct, frozen=True):
     """A directory that has notes."""
 
@@ -91,14 +94,14 @@ class NoteFiles:
         env: Mapping[str, str] = os.environ,
         *,
         hard_links: bool = True,
-        redact: Callable[[str], str] = str,
+        redact: Redact = str,
     ) -> None:
         """Without `hard_links`, files with several names are refused: they may be others'.
         `redact` masks secrets in whole files, because a part may hold half of one; it keeps the
         number of lines."""
         self._workspace = os.path.realpath(workspace)
         self._hard_links = hard_links
-        self._redact = redact
+        self.redact = redact
         own = FileRoot(self._workspace, names=_NAMES, below=_FOLDER)
         self.roots = (own, *(self._extra(each, env) for each in extra))
 
@@ -155,7 +158,7 @@ class NoteFiles:
         if b"\0" in data:
             raise ToolError(f"{path}: is a binary file")
         try:
-            return Note(self._redact(data.decode("utf-8-sig")), stamp)
+            return Note(self.redact(data.decode("utf-8-sig")), stamp)
         except UnicodeDecodeError as error:
             raise ToolError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -21,13 +22,12 @@ from clawkit.errors import ToolError
 from clawkit.memory.chunks import NoteChunk, split_note
 from clawkit.memory.files import MAX_PROBLEMS, UNSURE, NoteFiles, Scan
 from clawkit.memory.protocols import Corpus, OnProgress, Source
-from clawkit.memory.words import index_text
+from clawkit.memory.words import index_text, match_any
 from clawkit.store import DamagedError, Database
 
 if TYPE_CHECKING:
     from apsw import Connection
 
-CACHE_ENTRIES = 50_000
 SESSION_ROOT = "sessions/"
 _APPLICATION = 0x636C6D32
 """Another one for another schema: an index of that is not migrated, but built again."""
@@ -39,7 +39,7 @@ RANGES: Mapping[Corpus, tuple[int, int]] = {
     "all": (0, _END),
 }
 """Numbers of the passages by their source: ranges are all that FTS5 filters by without a join."""
-TOKENIZER = ("remove_diacritics", "2", "categories", "L* M* N* Co")
+_TOKENIZER = ("remove_diacritics", "2", "categories", "L* M* N* Co")
 _SCHEMA = """
 CREATE TABLE file (
   id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, source TEXT NOT NULL, stamp TEXT NOT NULL,
@@ -60,6 +60,8 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
 """What is written in one transaction; each file is always whole."""
 _LOCK_WAIT_S = 10.0
+_MAX_WORK = 20_000
+"""Passages times terms that are compared for one query, which takes about 10 ms."""
 
 T = TypeVar("T")
 
@@ -231,25 +233,28 @@ class MemoryIndex:
 
     def split(self, text: str) -> Sequence[str]:
         """The words of a text, as the index splits it."""
-        import apsw
+        return self.run(lambda db: _tokens(db, text, "unicode61", *_TOKENIZER))
 
-        def split(db: Connection) -> Sequence[str]:
-            tokenizer = db.fts5_tokenizer("unicode61", list(TOKENIZER))
-            data = text.encode("utf-8", "replace")
-            options = {"include_offsets": False, "include_colocated": False}
-            found = tokenizer(data, apsw.FTS5_TOKENIZE_QUERY, None, **options)
-            return [str(word) for word in found]
-
-        return self.run(split)
-
-    def match(self, query: str, corpus: Corpus, limit: int) -> list[tuple[int, float]]:
-        """Passages by an FTS5 query, best first: number, and a score that grows with the match."""
+    def match(self, terms: Sequence[str], corpus: Corpus, limit: int) -> list[tuple[int, float]]:
+        """Passages with any of the terms, best first: number, and a score that grows with the
+        match. Frequent terms, which hardly change the order, are left out if they take too long."""
         sql = (
             "SELECT rowid, -rank FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
             " ORDER BY rank LIMIT ?"
         )
-        given = (query, *RANGES[corpus], limit)
-        return self.run(lambda db: list(db.execute(sql, given)))
+
+        def match(db: Connection) -> list[tuple[int, float]]:
+            counted = sorted((_frequency(db, term), term) for term in terms)
+            totals = accumulate(count for count, _ in counted)
+            kept = [
+                term
+                for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
+                if not number or total * (number + 1) <= _MAX_WORK
+            ]
+            found: Any = db.execute(sql, (match_any(kept), *RANGES[corpus], limit))
+            return list(found)
+
+        return self.run(match) if terms else []
 
     def passages(self, ids: Iterable[int]) -> dict[int, Passage]:
         sql = (
@@ -285,6 +290,22 @@ class MemoryIndex:
             except FileNotFoundError:
                 continue
         return found
+
+
+def _tokens(db: Connection, text: str, *tokenizer: str) -> list[str]:
+    import apsw
+
+    split = db.fts5_tokenizer(tokenizer[0], list(tokenizer[1:]))
+    options = {"include_offsets": False, "include_colocated": False}
+    data = text.encode("utf-8", "replace")
+    return [str(word) for word in split(data, apsw.FTS5_TOKENIZE_QUERY, None, **options)]
+
+
+def _frequency(db: Connection, term: str) -> int:
+    """How many passages have all words of a term, at most."""
+    stems = _tokens(db, term, "porter", "unicode61", *_TOKENIZER)
+    sql = "SELECT doc FROM term WHERE term = ?"
+    return min((int(db.execute(sql, (stem,)).get or 0) for stem in stems), default=0)
 
 
 def _read_note(files: NoteFiles, path: str, stamp: str) -> _Reading:

@@ -33,10 +33,12 @@ class MemoryHits(msgspec.Struct, frozen=True):
     mode: Mode
     """`keyword` if no embeddings were used."""
     provider: str = ""
-    """Embedding provider and its model; empty for none."""
+    """The embedding provider to use, and its model, also if it failed; empty for none."""
     model: str = ""
     warning: str = ""
     """Why the search is incomplete or without embeddings, and what to do; empty if it is not."""
+    error: str = ""
+    """What the embedding provider failed with; part of the warning."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):

@@ -20,14 +20,14 @@ from clawkit.config.sections.tools import Fs
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.memory.background import Embedding
-from clawkit.memory.embed import Embedder, Learn, make_embedders
-from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, check_lines, cut_excerpt
+from clawkit.memory.embed import DEFAULT_TIMES, Embedder, EmbedTimes, Learn, make_embedders
+from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, Redact, check_lines, cut_excerpt
 from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, PastSessions
 from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
 from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
 from clawkit.memory.vectors import VectorIndex, find_extension
-from clawkit.memory.words import MAX_QUERY_CHARS, match_any, read_terms
+from clawkit.memory.words import MAX_QUERY_CHARS, read_terms
 from clawkit.net.client import Client
 from clawkit.store import DamagedError
 
@@ -47,22 +47,31 @@ def open_memory(
     transcripts: PastSessions | None = None,
     plugged: Embedder | None = None,
     learn: Learn = lambda _secrets: None,
+    redact: Redact = str,
+    times: EmbedTimes = DEFAULT_TIMES,
 ) -> LocalMemory:
     """The memory of an agent in a workspace, as configured. Opens nothing yet.
 
-    `plugged` is the embedder of a plugin; `learn` is given secrets before they are used.
+    `plugged` is the embedder of a plugin; `learn` is given secrets before they are used; `redact`
+    masks secrets in notes.
     """
     config = loaded.config
     fs: Fs = config.tools.fs.merged(config.agents.get(agent).tools.fs)
     settings = settings_of(config, agent)
     env = {**os.environ, **loaded.env}
-    files = NoteFiles(workspace, settings.extra_paths, env, hard_links=fs.hard_links == "allow")
+    files = NoteFiles(
+        workspace,
+        settings.extra_paths,
+        env,
+        hard_links=fs.hard_links == "allow",
+        redact=redact,
+    )
     client = Client()
     embedders: Sequence[Embedder] = ()
     problem = ""
     try:
         embedders = make_embedders(
-            settings, loaded, agent, client=client, learn=learn, plugged=plugged
+            settings, loaded, agent, client=client, learn=learn, plugged=plugged, times=times
         )
     except ConfigError as error:
         problem = str(error)  # keywords still work
@@ -72,6 +81,7 @@ def open_memory(
         index_file(agent, workspace, env),
         embedders=embedders,
         embedding_problem=problem,
+        times=times,
         client=client,
         transcripts=transcripts,
         excerpt_chars=excerpt_chars(config, agent),
@@ -97,6 +107,7 @@ class LocalMemory:
         *,
         embedders: Sequence[Embedder] = (),
         embedding_problem: str = "",
+        times: EmbedTimes = DEFAULT_TIMES,
         client: Client | None = None,
         transcripts: PastSessions | None = None,
         excerpt_chars: int = EXCERPT_CHARS,
@@ -111,7 +122,11 @@ class LocalMemory:
         self._index = MemoryIndex(index_path)
         self._vectors = VectorIndex(self._index, find_extension(settings.store.vector))
         self._embedding = Embedding(
-            embedders, self._vectors, cache=settings.cache.enabled, problem=embedding_problem
+            embedders,
+            self._vectors,
+            cache=settings.cache.enabled,
+            problem=embedding_problem,
+            times=times,
         )
         self._client = client
         self._excerpt_chars = excerpt_chars
@@ -147,13 +162,14 @@ class LocalMemory:
         except TimeoutError:
             problem = f"the search took longer than {SEARCH_S:.0f} seconds; try a shorter query"
             raise ToolError(problem) from None
-        active = self._embedding.active if is_mixed else None
+        active, error = self._embedding.active, self._embedding.problem
         return MemoryHits(
             hits,
             "hybrid" if is_mixed else "keyword",
             active.provider if active else "",
             active.model if active else "",
-            "; ".join(filter(None, (warning, self._embedding.problem))),
+            "; ".join(filter(None, (warning, error))),
+            error,
         )
 
     def _find(
@@ -168,7 +184,7 @@ class LocalMemory:
         """The hits, and whether vectors took part."""
         index = self._index
         terms = read_terms(query, index.split)
-        by_words: Leg = index.match(match_any(terms), corpus, CANDIDATES) if terms else ()
+        by_words: Leg = index.match(terms, corpus, CANDIDATES)
         by_vector: Leg = self._vectors.nearest(*vector, corpus, CANDIDATES) if vector else ()
         scores = mix(by_words, by_vector)
         today = self._today()
@@ -181,7 +197,8 @@ class LocalMemory:
         # The words of the query, or a similar meaning, are better than nothing.
         also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
         chosen = choose(scores, also, count, lowest, strict=strict)
-        texts = index.texts(chosen)
+        # Secrets that became known after the note was indexed are masked before it is cut.
+        texts = {id_: self._files.redact(text) for id_, text in index.texts(chosen).items()}
         hits = [
             Hit(
                 seen[id_].path,
