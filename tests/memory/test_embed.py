@@ -190,6 +190,11 @@ async def test_what_a_service_can_do_wrong(work: Path) -> None:
         (200, {"data": [*rows, {"embedding": [1.0]}]}, 1, "unusable length"),
         (200, {"data": [{"embedding": []}] * 3}, 1, "unusable length"),
         (200, {"data": [{"embedding": ["x"]}] * 3}, 1, "no embeddings"),
+        (200, b'{"data": [{"embedding": [1e999]}, {"embedding": [1]}, {"embedding": [1]}]}', 1, ""),
+        (200, b'{"embeddings": [[NaN]]}', 1, "no embeddings"),
+        (200, {"data": [{"embedding": [1.0] * 8_193}] * 3}, 1, "unusable length"),
+        (200, b"[" + b"1," * 1_000_000, 1, "no embeddings"),
+        (307, b"", 1, "failed"),
     ]
     async with embedding() as server:
         remote = {"baseUrl": server.server.url(), "apiKey": "sk-secret-0123456789"}
@@ -220,6 +225,56 @@ async def test_a_request_that_is_too_long_is_split(work: Path) -> None:
         memory = opened(work, {"provider": "openai", "remote": {"baseUrl": server.server.url()}})
         try:
             assert (await memory.index()).embedded == 3
+        finally:
+            await memory.close()
+
+
+async def test_a_passage_that_is_too_long_is_shortened_and_blocks_no_other(work: Path) -> None:
+    (work / "memory" / "long.md").write_text("the long journey " * 80)
+    async with embedding() as server:
+        too_long = {"error": {"message": "maximum context length exceeded"}}
+        server.refuse = lambda asked: (
+            (400, too_long) if max(map(len, json.loads(asked.body)["input"])) > 500 else None
+        )
+        memory = opened(work, {"provider": "openai", "remote": {"baseUrl": server.server.url()}})
+        try:
+            status = await memory.index()
+            assert (status.embedded, status.problems) == (4, [])
+            # One that is always too long is an error, not a loop.
+            server.refuse = lambda _asked: (400, too_long)
+            (work / "memory" / "trip.md").write_text("Another journey")
+            assert (await memory.index()).embedded == 3
+        finally:
+            await memory.close()
+
+
+async def test_a_service_that_changes_the_length_of_its_vectors(work: Path) -> None:
+    async with embedding() as server:
+        search = {"provider": "openai", "remote": {"baseUrl": server.server.url()}}
+        memory = opened(work, search)
+        try:
+            assert (await memory.index()).embedded == 3
+            rows = [{"embedding": [1e308, -1e308, 5e-324, 0.0, 1.0, 2.0, 3.0, 4.0]}]
+            server.refuse = lambda asked: (
+                200,
+                {"data": rows * len(json.loads(asked.body)["input"])},
+            )
+            (work / "memory" / "trip.md").write_text("A journey to Faro")
+            for embedded in (1, 3):
+                assert (await memory.index()).embedded == embedded
+            assert (await memory.search("car")).mode == "hybrid"
+        finally:
+            await memory.close()
+
+
+async def test_a_missing_key_is_known_before_anything_is_indexed(work: Path) -> None:
+    cases = {"openai": "no credential for openai", "voyage": "VOYAGE_API_KEY", "local": "modelPath"}
+    for provider, words in cases.items():
+        memory = opened(work, {"provider": provider})
+        try:
+            status = await memory.status()
+            assert (status.files, status.pending, status.provider) == (0, 3, provider)
+            assert words in status.problems[0]
         finally:
             await memory.close()
 

@@ -25,7 +25,14 @@ def filled(tmp_path: Path) -> tuple[MemoryIndex, list[list[float]]]:
     chance = random.Random(3)
     made = [[chance.gauss(0, 1) for _ in range(SIZE)] for _ in range(COUNT)]
     index = MemoryIndex(str(tmp_path / "home" / "index.sqlite"))
-    rows = [(at + 1, 1, 1, 1, bytes([at >> 8, at & 255]), "", f"text {at}") for at in range(COUNT)]
+    fill(index, made)
+    return index, made
+
+
+def fill(index: MemoryIndex, made: list[list[float]]) -> None:
+    rows = [
+        (at + 1, 1, 1, 1, bytes([at >> 8, at & 255]), "", f"text {at}") for at in range(len(made))
+    ]
     sql = "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?)"
     index.run(lambda db: list(db.executemany(sql, rows)), write=True)
     store = VectorIndex(index)
@@ -34,7 +41,6 @@ def filled(tmp_path: Path) -> tuple[MemoryIndex, list[list[float]]]:
     assert [text for _, _, text in waiting[:2]] == ["text 0", "text 1"]
     by_hash = {key: pack(each) for (_, key, _), each in zip(waiting, made, strict=True)}
     store.put("one", waiting, by_hash, cache=True)
-    return index, made
 
 
 def test_the_nearest_are_found_with_and_without_the_extension(
@@ -57,6 +63,31 @@ def test_the_nearest_are_found_with_and_without_the_extension(
     assert "cannot be loaded" in stores[2].problem
     assert not stores[0].nearest("one", pack(made[0]), "sessions", 50)
     index.close()
+
+
+def test_how_many_of_the_nearest_are_found(tmp_path: Path) -> None:
+    """The candidates are chosen by signs: an approximation, here against all cosines."""
+    chance = random.Random(5)
+    size, count, top = 64, 1_500, 10
+    centres = [[chance.gauss(0, 1) for _ in range(size)] for _ in range(30)]
+    kinds = {
+        "random": [[chance.gauss(0, 1) for _ in range(size)] for _ in range(count + 10)],
+        "clusters": [
+            [value + chance.gauss(0, 0.4) for value in chance.choice(centres)]
+            for _ in range(count + 10)
+        ],
+    }
+    for kind, made in kinds.items():
+        index = MemoryIndex(str(tmp_path / kind / "index.sqlite"))
+        fill(index, made[:count])
+        for extension, least in ((find_extension(MemoryVector()), 0.9), ("", 0.85)):
+            store, hits = VectorIndex(index, extension), 0
+            for asked in made[count:]:
+                right = sorted(range(count), key=lambda at: -cosine(asked, made[at]))[:top]
+                found = store.nearest("one", pack(asked), "memory", 200)[:top]
+                hits += len({at + 1 for at in right} & {id_ for id_, _ in found})
+            assert hits / (10 * top) >= least, (kind, extension)
+        index.close()
 
 
 def test_vectors_of_another_space_or_length_are_never_compared(

@@ -14,6 +14,7 @@ from clawkit.memory.embed import (
     DEFAULT_TIMES,
     FINAL,
     MAX_BATCH,
+    Checked,
     Embedder,
     EmbedTimes,
     Purpose,
@@ -79,6 +80,15 @@ class Embedding:
             self._note(at, error)
             return None
         return space_of(self._embedders[at]), vector
+
+    async def check(self) -> None:
+        """Find out what keeps embedders from being asked, such as a missing key. Sends nothing."""
+        for at, each in enumerate(self._embedders):
+            if isinstance(each, Checked) and at not in self._problems:
+                try:
+                    await each.check()
+                except ModelError as error:
+                    self._problems[at] = str(error)
 
     def start(self) -> None:
         """Make vectors for new passages, unless that is under way."""

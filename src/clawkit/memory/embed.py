@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -76,6 +76,14 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
         """One vector for each text, all of one length. Raises `ModelError`."""
+
+
+@runtime_checkable
+class Checked(Protocol):
+    """An embedder that can tell before it is used."""
+
+    async def check(self) -> None:
+        """Raises `ModelError` if it cannot be used. Sends nothing."""
 
 
 class EmbeddingApi(msgspec.Struct, frozen=True):
@@ -267,6 +275,9 @@ class HttpEmbedder:
         if kind:
             more["input_type"] = kind
         return {"model": self.model, "input": list(texts), **more}
+
+    async def check(self) -> None:
+        await self._headers()
 
     async def _headers(self) -> dict[str, str]:
         """The configured headers, and the credential. Raises `ModelError`."""

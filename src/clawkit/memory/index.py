@@ -88,10 +88,13 @@ class Passage(Struct, frozen=True):
 
 
 class Counts(Struct, frozen=True):
-    files: int
-    chunks: int
-    embedded: int
+    pending: int
+    """Files that changed since they were indexed, as far as can be seen without reading them."""
     problems: Sequence[str]
+    """What cannot be listed or read."""
+    files: int = 0
+    chunks: int = 0
+    embedded: int = 0
 
 
 class _Reading(Struct, frozen=True):
@@ -194,16 +197,6 @@ class MemoryIndex:
         changed = {path: stamp for path, stamp in wanted.items() if known.get(path) != stamp}
         return changed, gone, scan
 
-    def look(
-        self, files: NoteFiles | None, transcripts: PastSessions | None
-    ) -> tuple[int, Sequence[str]]:
-        """How many files have changed since, as far as can be seen without reading them, and what
-        cannot be listed."""
-        changed, gone, scan = self.changed(files, transcripts)
-        known = self._known
-        is_new = (known.get(path) != UNSURE + at for path, at in changed.items())
-        return len(gone) + sum(is_new), scan.problems
-
     def _read_known(self, db: Connection) -> dict[str, str]:
         """Path -> stamp of what is indexed; read again only if another process changed it."""
         at = (db, db.pragma("data_version"))
@@ -269,15 +262,23 @@ class MemoryIndex:
         sql = "SELECT id, text FROM chunk WHERE id = ?"
         return dict(self.run(lambda db: list(db.executemany(sql, [(id_,) for id_ in ids]))))
 
-    def counts(self) -> Counts:
+    def counts(
+        self, files: NoteFiles | None = None, transcripts: PastSessions | None = None
+    ) -> Counts:
+        """What is indexed, and how that differs from what there is. Creates no file."""
+        if not os.path.lexists(self.path):
+            scan = files.scan() if files else Scan({}, ())
+            return Counts(len(scan.stamps), scan.problems)
+        changed, gone, scan = self.changed(files, transcripts)
+        known = self._known
+        is_new = (known.get(path) != UNSURE + at for path, at in changed.items())
+
         def count(db: Connection) -> Counts:
-            files, chunks, embedded = (
-                db.execute(f"SELECT count(*) FROM {table}").get  # noqa: S608
-                for table in ("file", "chunk", "vector")
-            )
             sql = "SELECT problem FROM file WHERE problem <> '' ORDER BY path LIMIT ?"
-            problems = [row[0] for row in db.execute(sql, (MAX_PROBLEMS,))]
-            return Counts(files, chunks, embedded, problems)
+            unread = [str(row[0]) for row in db.execute(sql, (MAX_PROBLEMS,))]
+            tables = ("file", "chunk", "vector")
+            sizes = (db.execute(f"SELECT count(*) FROM {each}").get for each in tables)  # noqa: S608
+            return Counts(len(gone) + sum(is_new), [*scan.problems, *unread], *sizes)
 
         return self.run(count)
 

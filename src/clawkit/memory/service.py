@@ -22,7 +22,7 @@ from clawkit.errors import ConfigError, ToolAuthorizationError, ToolError, ToolI
 from clawkit.memory.background import Embedding
 from clawkit.memory.embed import DEFAULT_TIMES, Embedder, EmbedTimes, Learn, make_embedders
 from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, Redact, check_lines, cut_excerpt
-from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, PastSessions
+from clawkit.memory.index import SESSION_ROOT, MemoryIndex, PastSessions
 from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
 from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
@@ -241,23 +241,21 @@ class LocalMemory:
         return await self.status()
 
     async def status(self) -> IndexStatus:
-        def look() -> tuple[Counts, tuple[int, Sequence[str]]]:
-            return self._index.counts(), self._index.look(self._noted, self._transcripts)
-
-        counts, (pending, unlisted) = await in_thread(self._index.recovering, look)
-        active = self._embedding.active
-        problems = (*unlisted, *counts.problems, self._embedding.problem)
+        look = partial(self._index.counts, self._noted, self._transcripts)
+        counts = await in_thread(self._index.recovering, look)
+        await self._embedding.check()
+        active, problem = self._embedding.active, self._embedding.problem
         return IndexStatus(
             counts.files,
             counts.chunks,
             counts.embedded,
-            pending,
+            counts.pending,
             self._index.size_bytes,
             self._index.path,
             [root.folder for root in self._files.roots],
             provider=active.provider if active else "",
             model=active.model if active else "",
-            problems=list(filter(None, problems)),
+            problems=[*counts.problems, *([problem] if problem else ())],
         )
 
     async def close(self) -> None:
