@@ -194,7 +194,7 @@ async def test_what_a_service_can_do_wrong(work: Path) -> None:
         (200, b'{"embeddings": [[NaN]]}', 1, "no embeddings"),
         (200, {"data": [{"embedding": [1.0] * 8_193}] * 3}, 1, "unusable length"),
         (200, b"[" + b"1," * 1_000_000, 1, "no embeddings"),
-        (307, b"", 1, "failed"),
+        (307, b"", 1, "HTTP 307"),
     ]
     async with embedding() as server:
         remote = {"baseUrl": server.server.url(), "apiKey": "sk-secret-0123456789"}
