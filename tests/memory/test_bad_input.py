@@ -248,7 +248,7 @@ index = MemoryIndex(sys.argv[2])
 print("ready", flush=True)
 while True:
     index.sync(NoteFiles(sys.argv[1]), None, stop=threading.Event())
-    print(index.counts().files, flush=True)
+    print(index.status().files, flush=True)
     if sys.argv[3] == "once":
         break
     index.clear()
@@ -276,8 +276,8 @@ def test_two_processes_index_at_once_and_a_third_is_killed(tmp_path: Path) -> No
     index = MemoryIndex(file)
     try:
         index.sync(NoteFiles(str(tmp_path / "work")), None, stop=threading.Event())
-        counts = index.counts()
-        assert (counts.files, counts.chunks) == (count, count)
+        status = index.status()
+        assert (status.files, status.chunks) == (count, count)
         assert len(index.match(["heron"], "memory", 1_000)) == count
         index.run(lambda db: db.execute("INSERT INTO words (words) VALUES ('integrity-check')"))
         assert index.run(lambda db: db.execute("PRAGMA integrity_check").get) == "ok"

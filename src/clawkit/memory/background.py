@@ -14,7 +14,6 @@ from clawkit.memory.embed import (
     DEFAULT_TIMES,
     FINAL,
     MAX_BATCH,
-    Checked,
     Embedder,
     EmbedTimes,
     Purpose,
@@ -84,11 +83,12 @@ class Embedding:
     async def check(self) -> None:
         """Find out what keeps embedders from being asked, such as a missing key. Sends nothing."""
         for at, each in enumerate(self._embedders):
-            if isinstance(each, Checked) and at not in self._problems:
-                try:
-                    await each.check()
-                except ModelError as error:
-                    self._problems[at] = str(error)
+            check = getattr(each, "check", None)  # those of plugins have none
+            try:
+                if check and at not in self._problems:
+                    await check()
+            except ModelError as error:
+                self._problems[at] = str(error)
 
     def start(self) -> None:
         """Make vectors for new passages, unless that is under way."""

@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -76,14 +76,6 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
         """One vector for each text, all of one length. Raises `ModelError`."""
-
-
-@runtime_checkable
-class Checked(Protocol):
-    """An embedder that can tell before it is used."""
-
-    async def check(self) -> None:
-        """Raises `ModelError` if it cannot be used. Sends nothing."""
 
 
 class EmbeddingApi(msgspec.Struct, frozen=True):
@@ -277,6 +269,7 @@ class HttpEmbedder:
         return {"model": self.model, "input": list(texts), **more}
 
     async def check(self) -> None:
+        """Raises `ModelError` if it cannot be used. Sends nothing."""
         await self._headers()
 
     async def _headers(self) -> dict[str, str]:

@@ -21,7 +21,7 @@ from msgspec import Struct
 from clawkit.errors import ToolError
 from clawkit.memory.chunks import NoteChunk, split_note
 from clawkit.memory.files import MAX_PROBLEMS, UNSURE, NoteFiles, Scan
-from clawkit.memory.protocols import Corpus, OnProgress, Source
+from clawkit.memory.protocols import Corpus, IndexStatus, OnProgress, Source
 from clawkit.memory.words import index_text, match_any
 from clawkit.store import DamagedError, Database
 
@@ -85,16 +85,6 @@ class Passage(Struct, frozen=True):
     source: Source
     start_line: int
     end_line: int
-
-
-class Counts(Struct, frozen=True):
-    pending: int
-    """Files that changed since they were indexed, as far as can be seen without reading them."""
-    problems: Sequence[str]
-    """What cannot be listed or read."""
-    files: int = 0
-    chunks: int = 0
-    embedded: int = 0
 
 
 class _Reading(Struct, frozen=True):
@@ -262,35 +252,31 @@ class MemoryIndex:
         sql = "SELECT id, text FROM chunk WHERE id = ?"
         return dict(self.run(lambda db: list(db.executemany(sql, [(id_,) for id_ in ids]))))
 
-    def counts(
+    def status(
         self, files: NoteFiles | None = None, transcripts: PastSessions | None = None
-    ) -> Counts:
+    ) -> IndexStatus:
         """What is indexed, and how that differs from what there is. Creates no file."""
         if not os.path.lexists(self.path):
             scan = files.scan() if files else Scan({}, ())
-            return Counts(len(scan.stamps), scan.problems)
+            return IndexStatus(0, 0, 0, len(scan.stamps), 0, self.path, problems=scan.problems)
         changed, gone, scan = self.changed(files, transcripts)
         known = self._known
         is_new = (known.get(path) != UNSURE + at for path, at in changed.items())
 
-        def count(db: Connection) -> Counts:
+        def look(db: Connection) -> IndexStatus:
             sql = "SELECT problem FROM file WHERE problem <> '' ORDER BY path LIMIT ?"
             unread = [str(row[0]) for row in db.execute(sql, (MAX_PROBLEMS,))]
             tables = ("file", "chunk", "vector")
-            sizes = (db.execute(f"SELECT count(*) FROM {each}").get for each in tables)  # noqa: S608
-            return Counts(len(gone) + sum(is_new), [*scan.problems, *unread], *sizes)
+            notes, chunks, vectors = (
+                db.execute(f"SELECT count(*) FROM {each}").get  # noqa: S608
+                for each in tables
+            )
+            size = db.pragma("page_count") * db.pragma("page_size")
+            problems = [*scan.problems, *unread]
+            pending = len(gone) + sum(is_new)
+            return IndexStatus(notes, chunks, vectors, pending, size, self.path, problems=problems)
 
-        return self.run(count)
-
-    @property
-    def size_bytes(self) -> int:
-        found = 0
-        for rest in ("", "-wal"):
-            try:
-                found += os.stat(self.path + rest).st_size
-            except FileNotFoundError:
-                continue
-        return found
+        return self.run(look)
 
 
 def _tokens(db: Connection, text: str, *tokenizer: str) -> list[str]:

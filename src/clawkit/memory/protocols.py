@@ -59,15 +59,15 @@ class IndexStatus(msgspec.Struct, frozen=True):
     embedded: int
     """Chunks that have a current vector."""
     pending: int
-    """Files that changed since they were indexed."""
+    """Files that changed since they were indexed, as far as can be seen without reading them."""
     size_bytes: int
     path: str
     """The index file."""
-    roots: Sequence[str]
+    roots: Sequence[str] = ()
     provider: str = ""
     model: str = ""
     problems: Sequence[str] = ()
-    """Files that could not be indexed, and failures of the embedding provider."""
+    """Files that cannot be listed or read, and what is wrong with the embedding provider."""
 
 
 class Memory(Protocol):

@@ -13,6 +13,8 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
+from msgspec import structs
+
 from clawkit.config import paths
 from clawkit.config.load import Loaded
 from clawkit.config.sections.plugins import MemorySearch
@@ -241,21 +243,16 @@ class LocalMemory:
         return await self.status()
 
     async def status(self) -> IndexStatus:
-        look = partial(self._index.counts, self._noted, self._transcripts)
-        counts = await in_thread(self._index.recovering, look)
+        look = partial(self._index.status, self._noted, self._transcripts)
+        found: IndexStatus = await in_thread(self._index.recovering, look)
         await self._embedding.check()
         active, problem = self._embedding.active, self._embedding.problem
-        return IndexStatus(
-            counts.files,
-            counts.chunks,
-            counts.embedded,
-            counts.pending,
-            self._index.size_bytes,
-            self._index.path,
-            [root.folder for root in self._files.roots],
+        return structs.replace(
+            found,
+            roots=[root.folder for root in self._files.roots],
             provider=active.provider if active else "",
             model=active.model if active else "",
-            problems=[*counts.problems, *([problem] if problem else ())],
+            problems=[*found.problems, *filter(None, [problem])],
         )
 
     async def close(self) -> None:
