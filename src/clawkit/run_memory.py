@@ -29,6 +29,7 @@ def open_run_memory(
         transcripts=_transcripts(services, loaded, scope, redactor) if has_sessions else None,
         plugged=services.provide_role("embeddings") if config.plugins else None,
         learn=redactor.learn,
+        redact=redactor.text,
     )
 
 

@@ -309,12 +309,14 @@ class Database:
         *,
         lock_wait_s: float = 2.0,
         outlives_power: bool = False,
+        erases: bool = False,
     ) -> None:
         """`what` is its name in messages; `application` is its SQLite application id.
 
         The first of the `migrations` creates the tables; each further one upgrades a file of the
         previous version. With `outlives_power` a power failure loses nothing that was written,
-        otherwise at most the last writes. A killed process loses nothing either way.
+        otherwise at most the last writes. A killed process loses nothing either way. With `erases`,
+        what is deleted is overwritten in the file.
         """
         self.path = os.path.abspath(path)
         self._what = what
@@ -322,6 +324,7 @@ class Database:
         self._migrations = tuple(migrations)
         self._lock_wait_ms = round(lock_wait_s * 1000)
         self._sync = "FULL" if outlives_power else "NORMAL"
+        self._erases = erases
         self.lock = threading.Lock()
         self._db: Connection | None = None
         self._identity = (0, 0, 0)
@@ -416,6 +419,7 @@ class Database:
             undo.callback(db.close, True)
             db.set_busy_timeout(self._lock_wait_ms)
             db.execute(f"PRAGMA synchronous = {self._sync}; PRAGMA trusted_schema = OFF")
+            db.pragma("secure_delete", self._erases)
             version = db.pragma("user_version")
             is_ours = db.pragma("application_id") == self._application
             if not is_ours or not 0 < version <= len(self._migrations):

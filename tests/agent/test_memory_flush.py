@@ -215,6 +215,32 @@ async def test_notes_that_are_links_lead_nowhere(workspace: Path, tmp_path: Path
     assert list(outside.iterdir()) == []
 
 
+async def test_notes_that_link_to_another_file_leave_it_alone(workspace: Path) -> None:
+    (workspace / "memory").mkdir()
+    (workspace / "plan.md").write_text("keep\n")
+    (workspace / today()).symlink_to("../plan.md")
+    agent, _, heard = begin(workspace, LONG, note(), "done", "b")
+    async with agent:
+        await agent.send("1")
+        assert (await agent.send("2")).text == "b"
+    assert (workspace / "plan.md").read_text() == "keep\n"
+    assert heard.of(Noticed) == []
+
+
+async def test_another_model_saves_the_notes_if_that_is_configured(workspace: Path) -> None:
+    agent, model, heard = begin(workspace, LONG, "b")
+    writer = ScriptedModel(priced(note(), dollars=0.5), "done", facts=FACTS)
+    async with agent:
+        flush = FlushSettings(model=writer)
+        agent.conversation.compaction = CompactionSettings(flush=flush)
+        await agent.send("1")
+        assert (await agent.send("2")).text == "b"
+        assert agent.conversation.usage.cost == 0.5
+    assert (len(flushes(model)), len(flushes(writer))) == (0, 2)
+    assert (workspace / today()).read_text() == "- Ada prefers tea.\n"
+    assert [each.text for each in heard.of(Noticed)] == [f"saved notes to {today()}"]
+
+
 async def test_rules_apply_to_the_file(workspace: Path) -> None:
     rules = [{"tool": "write", "params": {"path": "memory/**"}, "effect": "deny"}]
     agent, model, _ = begin(

@@ -524,7 +524,7 @@ def test_memory_is_looked_at_and_not_touched(
 ) -> None:
     home.mkdir(0o700, exist_ok=True)
     at = ("--json", "--workspace", str(workspace))
-    assert "nothing is indexed yet" in doctor(*at).found("memory", "ok")[0]["what"]
+    assert "0 notes, searched by keywords" in doctor(*at).found("memory", "ok")[0]["what"]
     assert not (home / "memory").exists()
     (workspace / "MEMORY.md").write_text("tea\n")
     (workspace / "USER.md").write_bytes(b"\xff\xfe\0")

@@ -54,6 +54,9 @@ class EmbeddingServer:
         self.server = server
         self.refuse: Refuse = lambda _asked: None
         self.pause_s = 0.0
+        self.gate = asyncio.Event()
+        """Notes are embedded once it is set; queries are not held up."""
+        self.gate.set()
 
     @property
     def asked(self) -> list[Asked]:
@@ -71,6 +74,8 @@ async def embedding() -> AsyncIterator[EmbeddingServer]:
             asked = await read_request(reader)
             server.asked.append(asked)
             await asyncio.sleep(made.pause_s)
+            if len(texts_of(asked)) > 1:
+                await made.gate.wait()
             status, answer = made.refuse(asked) or (200, answer_to(asked))
             data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             head = f"HTTP/1.1 {status} Answer\r\nContent-Length: {len(data)}\r\n\r\n"

@@ -14,7 +14,7 @@ from tests.memory.embedding_server import SIZE, embedding, vector_of
 from tests.memory.test_service import write_notes
 
 from clawkit.config.load import loads
-from clawkit.memory import background, embed
+from clawkit.memory.embed import EmbedTimes
 from clawkit.memory.service import LocalMemory, open_memory
 
 NOTES = {
@@ -24,16 +24,19 @@ NOTES = {
 }
 
 
+HASTY = EmbedTimes(pauses_s=(0.0, 0.0))
+
+
 @pytest.fixture
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(embed, "_PAUSES_S", (0.0, 0.0))
     write_notes(tmp_path / "work", NOTES)
     return tmp_path / "work"
 
 
 def opened(work: Path, search: dict[str, Any], **more: Any) -> LocalMemory:
-    return open_memory(loads(json.dumps({"memory": {"search": search}})), "main", str(work), **more)
+    loaded = loads(json.dumps({"memory": {"search": search}}))
+    return open_memory(loaded, "main", str(work), **{"times": HASTY, **more})
 
 
 async def test_five_services_are_asked_each_in_its_way(
@@ -163,10 +166,10 @@ async def test_another_model_embeds_again_while_keywords_serve(work: Path) -> No
         search = {"provider": "openai", "model": "other", "remote": remote}
         second = opened(work, search)
         try:
-            server.pause_s = 0.2
+            server.gate.clear()
             found = await second.search("repaired car")
             assert (found.mode, found.hits[0].path) == ("keyword", "memory/car.md")
-            server.pause_s = 0.0
+            server.gate.set()
             async with asyncio.timeout(10):
                 while (await second.search("physician")).mode == "keyword":
                     await asyncio.sleep(0.01)
@@ -187,6 +190,11 @@ async def test_what_a_service_can_do_wrong(work: Path) -> None:
         (200, {"data": [*rows, {"embedding": [1.0]}]}, 1, "unusable length"),
         (200, {"data": [{"embedding": []}] * 3}, 1, "unusable length"),
         (200, {"data": [{"embedding": ["x"]}] * 3}, 1, "no embeddings"),
+        (200, b'{"data": [{"embedding": [1e999]}, {"embedding": [1]}, {"embedding": [1]}]}', 1, ""),
+        (200, b'{"embeddings": [[NaN]]}', 1, "no embeddings"),
+        (200, {"data": [{"embedding": [1.0] * 8_193}] * 3}, 1, "unusable length"),
+        (200, b"[" + b"1," * 1_000_000, 1, "no embeddings"),
+        (307, b"", 1, "HTTP 307"),
     ]
     async with embedding() as server:
         remote = {"baseUrl": server.server.url(), "apiKey": "sk-secret-0123456789"}
@@ -221,13 +229,61 @@ async def test_a_request_that_is_too_long_is_split(work: Path) -> None:
             await memory.close()
 
 
-async def test_a_service_that_hangs_does_not_hang_a_search(
-    work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embed, "QUERY_S", 0.2)
+async def test_a_passage_that_is_too_long_is_shortened_and_blocks_no_other(work: Path) -> None:
+    (work / "memory" / "long.md").write_text("the long journey " * 80)
+    async with embedding() as server:
+        too_long = {"error": {"message": "maximum context length exceeded"}}
+        server.refuse = lambda asked: (
+            (400, too_long) if max(map(len, json.loads(asked.body)["input"])) > 500 else None
+        )
+        memory = opened(work, {"provider": "openai", "remote": {"baseUrl": server.server.url()}})
+        try:
+            status = await memory.index()
+            assert (status.embedded, status.problems) == (4, [])
+            # One that is always too long is an error, not a loop.
+            server.refuse = lambda _asked: (400, too_long)
+            (work / "memory" / "trip.md").write_text("Another journey")
+            assert (await memory.index()).embedded == 3
+        finally:
+            await memory.close()
+
+
+async def test_a_service_that_changes_the_length_of_its_vectors(work: Path) -> None:
+    async with embedding() as server:
+        search = {"provider": "openai", "remote": {"baseUrl": server.server.url()}}
+        memory = opened(work, search)
+        try:
+            assert (await memory.index()).embedded == 3
+            rows = [{"embedding": [1e308, -1e308, 5e-324, 0.0, 1.0, 2.0, 3.0, 4.0]}]
+            server.refuse = lambda asked: (
+                200,
+                {"data": rows * len(json.loads(asked.body)["input"])},
+            )
+            (work / "memory" / "trip.md").write_text("A journey to Faro")
+            for embedded in (1, 3):
+                assert (await memory.index()).embedded == embedded
+            assert (await memory.search("car")).mode == "hybrid"
+        finally:
+            await memory.close()
+
+
+async def test_a_missing_key_is_known_before_anything_is_indexed(work: Path) -> None:
+    cases = {"openai": "no credential for openai", "voyage": "VOYAGE_API_KEY", "local": "modelPath"}
+    for provider, words in cases.items():
+        memory = opened(work, {"provider": provider})
+        try:
+            status = await memory.status()
+            assert (status.files, status.pending, status.provider) == (0, 3, provider)
+            assert words in status.problems[0]
+        finally:
+            await memory.close()
+
+
+async def test_a_service_that_hangs_does_not_hang_a_search(work: Path) -> None:
     async with embedding() as server:
         server.pause_s = 60
-        memory = opened(work, {"provider": "openai", "remote": {"baseUrl": server.server.url()}})
+        search = {"provider": "openai", "remote": {"baseUrl": server.server.url()}}
+        memory = opened(work, search, times=EmbedTimes(query_s=0.2))
         try:
             async with asyncio.timeout(20):
                 found = await memory.search("car")
@@ -349,8 +405,7 @@ class Plugged:
         return [vector_of(text) for text in texts]
 
 
-async def test_a_plugin_can_embed(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "BATCH_S", -4.5)
+async def test_a_plugin_can_embed(work: Path) -> None:
     for fault, given in (
         ("", {}),
         ("", {"provider": "plugin"}),
@@ -358,7 +413,8 @@ async def test_a_plugin_can_embed(work: Path, monkeypatch: pytest.MonkeyPatch) -
         ("exits", {}),
         ("hangs", {}),
     ):
-        memory = opened(work, given, plugged=Plugged(fault))
+        times = EmbedTimes(batch_s=0.5, query_s=0.5)
+        memory = opened(work, given, plugged=Plugged(fault), times=times)
         try:
             await memory.index(rebuild=True)
             found = await memory.search("physician car")

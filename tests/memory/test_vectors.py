@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from clawkit.config.sections.plugins import MemoryVector
-from clawkit.memory import vectors
 from clawkit.memory.index import MemoryIndex
 from clawkit.memory.vectors import VectorIndex, find_extension, pack
 
@@ -26,7 +25,14 @@ def filled(tmp_path: Path) -> tuple[MemoryIndex, list[list[float]]]:
     chance = random.Random(3)
     made = [[chance.gauss(0, 1) for _ in range(SIZE)] for _ in range(COUNT)]
     index = MemoryIndex(str(tmp_path / "home" / "index.sqlite"))
-    rows = [(at + 1, 1, 1, 1, bytes([at >> 8, at & 255]), "", f"text {at}") for at in range(COUNT)]
+    fill(index, made)
+    return index, made
+
+
+def fill(index: MemoryIndex, made: list[list[float]]) -> None:
+    rows = [
+        (at + 1, 1, 1, 1, bytes([at >> 8, at & 255]), "", f"text {at}") for at in range(len(made))
+    ]
     sql = "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?)"
     index.run(lambda db: list(db.executemany(sql, rows)), write=True)
     store = VectorIndex(index)
@@ -35,7 +41,6 @@ def filled(tmp_path: Path) -> tuple[MemoryIndex, list[list[float]]]:
     assert [text for _, _, text in waiting[:2]] == ["text 0", "text 1"]
     by_hash = {key: pack(each) for (_, key, _), each in zip(waiting, made, strict=True)}
     store.put("one", waiting, by_hash, cache=True)
-    return index, made
 
 
 def test_the_nearest_are_found_with_and_without_the_extension(
@@ -60,6 +65,31 @@ def test_the_nearest_are_found_with_and_without_the_extension(
     index.close()
 
 
+def test_how_many_of_the_nearest_are_found(tmp_path: Path) -> None:
+    """The candidates are chosen by signs: an approximation, here against all cosines."""
+    chance = random.Random(5)
+    size, count, top = 64, 1_500, 10
+    centres = [[chance.gauss(0, 1) for _ in range(size)] for _ in range(30)]
+    kinds = {
+        "random": [[chance.gauss(0, 1) for _ in range(size)] for _ in range(count + 10)],
+        "clusters": [
+            [value + chance.gauss(0, 0.4) for value in chance.choice(centres)]
+            for _ in range(count + 10)
+        ],
+    }
+    for kind, made in kinds.items():
+        index = MemoryIndex(str(tmp_path / kind / "index.sqlite"))
+        fill(index, made[:count])
+        for extension, least in ((find_extension(MemoryVector()), 0.9), ("", 0.85)):
+            store, hits = VectorIndex(index, extension), 0
+            for asked in made[count:]:
+                right = sorted(range(count), key=lambda at: -cosine(asked, made[at]))[:top]
+                found = store.nearest("one", pack(asked), "memory", 200)[:top]
+                hits += len({at + 1 for at in right} & {id_ for id_, _ in found})
+            assert hits / (10 * top) >= least, (kind, extension)
+        index.close()
+
+
 def test_vectors_of_another_space_or_length_are_never_compared(
     filled: tuple[MemoryIndex, list[list[float]]],
 ) -> None:
@@ -82,12 +112,9 @@ def test_vectors_of_another_space_or_length_are_never_compared(
     index.close()
 
 
-def test_the_cache_is_bounded(
-    filled: tuple[MemoryIndex, list[list[float]]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_cache_is_bounded(filled: tuple[MemoryIndex, list[list[float]]]) -> None:
     index, made = filled
-    monkeypatch.setattr(vectors, "CACHE_ENTRIES", 100)
-    store = VectorIndex(index)
+    store = VectorIndex(index, cache_entries=100)
     store.put("one", store.waiting(0, 1), {b"new": pack(made[0])}, cache=True)
     assert index.run(lambda db: db.execute("SELECT count(*) FROM cache").get) == 100
     assert store.cached("one", [b"new"])

@@ -163,4 +163,8 @@ def _make_append(tool: Tool, file: str, on_saved: Callable[[], None]) -> Tool:
 
 
 def _is_same(workspace: str, path: str, file: str) -> bool:
-    return os.path.normpath(os.path.join(workspace, path)) == os.path.join(workspace, file)
+    """Whether a path is that of the file, and the file is not a link: one in a repository would
+    choose where notes go."""
+    place = os.path.join(os.path.realpath(workspace), file)
+    said = os.path.normpath(os.path.join(workspace, path))
+    return said == os.path.join(workspace, file) and os.path.realpath(said) == place

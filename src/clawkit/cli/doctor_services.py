@@ -395,9 +395,6 @@ def check_memory(loaded: Loaded, workspace: str | None) -> Findings:
         do = "clawkit memory index --rebuild" + (f" --agent {shlex.quote(agent)}" if whose else "")
         try:
             found = inspect_memory(loaded, agent, workspace)
-            if found is None:
-                yield ok(f"{whose}nothing is indexed yet; the first search does that")
-                continue
         except ConfigError as error:  # the workspace, which another check reports
             yield warn(f"{whose}memory was not checked: {error}")
             continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,7 +20,6 @@ from clawkit.core.context import Scope, Sender
 from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
 from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
 from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, Memory, MemoryHits
-from clawkit.memory.service import index_file
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
 from clawkit.text import human_size, printable
@@ -61,11 +59,8 @@ class MemoryOptions(msgspec.Struct, frozen=True):
                 return await work(services, services[Memory])
 
 
-def inspect_memory(loaded: Loaded, agent: str, workspace: str | None) -> IndexStatus | None:
-    """The state of an agent's memory, None if it was never used. Changes nothing."""
-    place = resolve_workspace(loaded.config, agent, workspace)
-    if not os.path.exists(index_file(agent, place, {**os.environ, **loaded.env})):
-        return None
+def inspect_memory(loaded: Loaded, agent: str, workspace: str | None) -> IndexStatus:
+    """The state of an agent's memory. Changes nothing."""
 
     async def look() -> IndexStatus:
         async with _opened(loaded, agent, workspace) as services:

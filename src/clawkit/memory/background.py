@@ -10,13 +10,21 @@ from contextlib import suppress
 
 from clawkit.core.tasks import bounded, in_thread
 from clawkit.errors import ClawkitError
-from clawkit.memory.embed import BATCH_S, FINAL, MAX_BATCH, Embedder, check_vectors, space_of
+from clawkit.memory.embed import (
+    DEFAULT_TIMES,
+    FINAL,
+    MAX_BATCH,
+    Embedder,
+    EmbedTimes,
+    Purpose,
+    check_vectors,
+    space_of,
+)
 from clawkit.memory.vectors import VectorIndex, Waiting, pack
 from clawkit.models.protocols import ModelError
 
 COOLDOWN_S, FINAL_COOLDOWN_S = 60.0, 600.0
 """How long a service is not asked after a failure; longer if trying again cannot help."""
-_SPARE_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +33,19 @@ class Embedding:
     """The embedders of one index, the first that works in use. For one event loop."""
 
     def __init__(
-        self, embedders: Sequence[Embedder], vectors: VectorIndex, *, cache: bool, problem: str = ""
+        self,
+        embedders: Sequence[Embedder],
+        vectors: VectorIndex,
+        *,
+        cache: bool,
+        problem: str = "",
+        times: EmbedTimes = DEFAULT_TIMES,
     ) -> None:
         """`problem` is why there are no embedders although some were configured."""
         self._embedders = tuple(embedders)
         self._vectors = vectors
         self._cache = cache
+        self._times = times
         self._task: asyncio.Task[None] | None = None
         self._until: dict[int, float] = {}
         """When each embedder may be asked again."""
@@ -64,6 +79,16 @@ class Embedding:
             self._note(at, error)
             return None
         return space_of(self._embedders[at]), vector
+
+    async def check(self) -> None:
+        """Find out what keeps embedders from being asked, such as a missing key. Sends nothing."""
+        for at, each in enumerate(self._embedders):
+            check = getattr(each, "check", None)  # those of plugins have none
+            try:
+                if check and at not in self._problems:
+                    await check()
+            except ModelError as error:
+                self._problems[at] = str(error)
 
     def start(self) -> None:
         """Make vectors for new passages, unless that is under way."""
@@ -118,16 +143,19 @@ class Embedding:
         if new:
             vectors = await self._ask(at, list(new.values()), "document")
             made |= dict(zip(new, vectors, strict=True))
-            size = len(vectors[0])
-            made = {key: data for key, data in made.items() if len(data) == size}
+        # Those in the cache are of another length if the service has changed its model.
+        size = len(next(iter(vectors if new else made.values())))
+        made = {key: data for key, data in made.items() if len(data) == size}
         await in_thread(self._vectors.put, space, waiting, made, cache=self._cache)
 
-    async def _ask(self, at: int, texts: list[str], purpose: str) -> list[bytes]:
+    async def _ask(self, at: int, texts: list[str], purpose: Purpose) -> list[bytes]:
         """Vectors in their stored form. Raises `ModelError`, whatever a plugin does."""
         embedder = self._embedders[at]
         name = embedder.provider
         try:
-            made = await bounded(embedder.embed(texts, purpose), BATCH_S + _SPARE_S)  # type: ignore[arg-type]
+            # A service has its own limit, which is shorter.
+            limit_s = self._times.limit_s(purpose) * 1.1
+            made = await bounded(embedder.embed(texts, purpose), limit_s)
             check_vectors(name, made, len(texts))
             self._problems.pop(at, None)
             return [pack(each) for each in made]

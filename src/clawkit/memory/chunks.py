@@ -67,9 +67,9 @@ def _lines(text: str) -> Iterator[_Line]:
     fenced = ""
     for number, line in enumerate(text.split("\n"), 1):
         level = 0
-        if fence := _FENCE.match(line):
+        if ("```" in line or "~~~" in line) and (fence := _FENCE.match(line)):
             fenced = "" if fenced == fence[1] else fenced or fence[1]
-        elif not fenced and (heading := _HEADING.match(line)):
+        elif line[:1] == "#" and not fenced and (heading := _HEADING.match(line)):
             level = len(heading[1])
         weight = weigh(line) + 1
         if weight <= MAX_WEIGHT:

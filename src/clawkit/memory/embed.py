@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -33,13 +33,10 @@ if TYPE_CHECKING:
 Purpose = Literal["query", "document"]
 Learn = Callable[[list[str]], None]
 """Is given every secret before it is used, so that it can be redacted."""
-BATCH_S, QUERY_S = 60.0, 10.0
-"""How long a request may take, with its retries."""
 MAX_BATCH = 64
-_PAUSES_S = (1.0, 2.0)
-"""Before each retry, unless the service says how long to wait."""
-_MAX_ANSWER = 64 * 1024 * 1024
-_MAX_DIMENSION = 16_384
+_MAX_DIMENSION, _MAX_NUMBER = 8_192, 32
+"""Numbers of a vector, and characters of a number."""
+_MIN_CHARS = 100
 _RETRIED: frozenset[ErrorKind] = frozenset(
     {"rate_limit", "overloaded", "server", "network", "timeout", "cut"}
 )
@@ -47,6 +44,22 @@ FINAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "invali
 """Errors that only a person can do something about."""
 _VOYAGE = "https://api.voyageai.com/v1"
 _KEY = "memory.search.remote"
+
+
+class EmbedTimes(msgspec.Struct, frozen=True):
+    """How long a service is waited for."""
+
+    batch_s: float = 60.0
+    query_s: float = 10.0
+    """Both with retries."""
+    pauses_s: tuple[float, ...] = (1.0, 2.0)
+    """Before each retry, unless the service says how long to wait."""
+
+    def limit_s(self, purpose: Purpose) -> float:
+        return self.query_s if purpose == "query" else self.batch_s
+
+
+DEFAULT_TIMES = EmbedTimes()
 
 
 class Embedder(Protocol):
@@ -119,26 +132,27 @@ class _EmbeddingAnswer(msgspec.Struct):
         return [row if isinstance(row, list) else row.values for row in found]
 
 
+class ServiceAccess(NamedTuple):
+    """What all services are asked with."""
+
+    catalog: Catalog
+    client: Client
+    learn: Learn
+    times: EmbedTimes
+
+
 class HttpEmbedder:
     """An embedding service."""
 
     def __init__(
-        self,
-        settings: MemorySearch,
-        provider: str,
-        api: EmbeddingApi,
-        catalog: Catalog,
-        client: Client,
-        learn: Learn,
+        self, settings: MemorySearch, provider: str, api: EmbeddingApi, access: ServiceAccess
     ) -> None:
         """Raises `ConfigError` for an unusable address."""
         self.provider = provider
         self.model = settings.model or api.model
         self._api = api
         self._settings = settings
-        self._catalog = catalog
-        self._client = client
-        self._learn = learn
+        self._catalog, self._client, self._learn, self._times = access
         self._address = self._find_address()
         if not self.model:
             raise fault("is not set", "memory.search.model", f"{provider} has no default model")
@@ -170,30 +184,31 @@ class HttpEmbedder:
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         try:
-            async with asyncio.timeout(QUERY_S if purpose == "query" else BATCH_S):
-                return await self._in_batches(texts, purpose)
+            async with asyncio.timeout(self._times.limit_s(purpose)):
+                found: list[list[float]] = []
+                for at in range(0, len(texts), self._api.batch):
+                    found += await self._whole(texts[at : at + self._api.batch], purpose)
+                return found
         except TimeoutError:
             raise ModelError("timeout", f"{self.provider} did not embed in time") from None
 
-    async def _in_batches(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        found: list[list[float]] = []
-        for at in range(0, len(texts), self._api.batch):
-            found += await self._whole(texts[at : at + self._api.batch], purpose)
-        return found
-
     async def _whole(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        """The vectors of one request, or of two if it was too long."""
+        """The vectors of one request, or of two if it was too long. Of a text that is too long by
+        itself, the beginning is embedded: it must not keep all others from being embedded."""
         try:
             return await self._with_retries(texts, purpose)
         except ModelError as error:
-            if error.kind != "overflow" or len(texts) < 2:
+            is_short = len(texts) == 1 and len(texts[0]) < _MIN_CHARS
+            if error.kind != "overflow" or is_short:
                 raise
         half = len(texts) // 2
+        if not half:
+            return await self._whole([texts[0][: len(texts[0]) // 2]], purpose)
         first = await self._whole(texts[:half], purpose)
         return first + await self._whole(texts[half:], purpose)
 
     async def _with_retries(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        for pause_s in _PAUSES_S:
+        for pause_s in self._times.pauses_s:
             try:
                 return await self._ask(texts, purpose)
             except ModelError as error:
@@ -215,10 +230,10 @@ class HttpEmbedder:
                 headers=join_headers(kinds, signed),
                 body=body,
                 route=self._route(),
-                timeout_s=BATCH_S,
+                timeout_s=self._times.batch_s,
             )
             async with request as response:
-                answer = await response.read(_MAX_ANSWER)
+                answer = await response.read((len(texts) + 1) * _MAX_DIMENSION * _MAX_NUMBER)
         except NetError as error:
             raise from_net(self.provider, error) from None
         if not 200 <= response.status < 300:
@@ -252,6 +267,10 @@ class HttpEmbedder:
         if kind:
             more["input_type"] = kind
         return {"model": self.model, "input": list(texts), **more}
+
+    async def check(self) -> None:
+        """Raises `ModelError` if it cannot be used. Sends nothing."""
+        await self._headers()
 
     async def _headers(self) -> dict[str, str]:
         """The configured headers, and the credential. Raises `ModelError`."""
@@ -334,6 +353,7 @@ def make_embedders(
     client: Client,
     learn: Learn,
     plugged: Embedder | None = None,
+    times: EmbedTimes = DEFAULT_TIMES,
 ) -> list[Embedder]:
     """The configured service, then the fallback. Raises `ConfigError`.
 
@@ -341,6 +361,7 @@ def make_embedders(
     the role is used if no provider is set, or with `plugin`.
     """
     catalog = Catalog.of(loaded, agent)
+    access = ServiceAccess(catalog, client, learn, times)
     found: list[Embedder] = []
     for key, name in (("provider", settings.provider or ""), ("fallback", settings.fallback)):
         wanted = name.strip().lower()
@@ -350,30 +371,23 @@ def make_embedders(
         if wanted == "plugin" and not plugged:
             hint = "Enable one that has the role embeddings"
             raise fault("no plugin makes embeddings", f"memory.search.{key}", hint)
-        if plugged and wanted in ("plugin", "auto", "" if key == "provider" else "auto"):
+        if plugged and (wanted in ("plugin", "auto") or (key, wanted) == ("provider", "")):
             found.append(plugged)
         elif wanted == "local":
             from clawkit.memory.static_model import StaticEmbedder
 
             found.append(StaticEmbedder(settings.local.model_path or ""))
         elif wanted not in ("", "none"):
-            found.append(_http(settings, wanted, key, catalog, client, learn))
+            found.append(_http(settings, wanted, key, access))
     return found
 
 
-def _http(
-    settings: MemorySearch,
-    wanted: str,
-    key: str,
-    catalog: Catalog,
-    client: Client,
-    learn: Learn,
-) -> HttpEmbedder:
+def _http(settings: MemorySearch, wanted: str, key: str, access: ServiceAccess) -> HttpEmbedder:
     wanted = {"google": "gemini", "openai_compatible": "openai-compatible"}.get(wanted, wanted)
     api = _APIS.get(wanted)
     if api is None:
         service = normalize_provider(wanted)
-        if service not in catalog.services:
+        if service not in access.catalog.services:
             names = ", ".join((*PROVIDERS, "plugin", "auto", "none"))
             problem = f"unknown provider of embeddings {wanted[:80]!r}"
             raise fault(
@@ -386,7 +400,7 @@ def _http(
         settings = msgspec.structs.replace(
             settings, model=None, remote=remote, output_dimensionality=None
         )
-    return HttpEmbedder(settings, wanted, api, catalog, client, learn)
+    return HttpEmbedder(settings, wanted, api, access)
 
 
 def space_of(embedder: Embedder) -> str:

@@ -8,9 +8,10 @@ cannot be a way out of these places.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -36,6 +37,11 @@ _RACY_NS = 100_000_000
 kernels count in ticks of some milliseconds."""
 _READ_AGAIN = 3
 UNSURE = "?"
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]")
+"""In names: what is not text, and what could pretend to be another line where a path is shown."""
+
+
+Redact = Callable[[str], str]
 
 
 class FileRoot(Struct, frozen=True):
@@ -43,9 +49,10 @@ class FileRoot(Struct, frozen=True):
 
     folder: str
     """Its real path."""
-    prefix: str
+    prefix: str = ""
     """What precedes a path in it where it is shown: empty for the workspace."""
     names: tuple[str, ...] = ()
+    """Single files."""
     below: str | None = None
     """All in this directory of it, as far as the glob matches."""
     glob: Glob | None = None
@@ -87,28 +94,33 @@ class NoteFiles:
         env: Mapping[str, str] = os.environ,
         *,
         hard_links: bool = True,
+        redact: Redact = str,
     ) -> None:
-        """Without `hard_links`, files with several names are refused: they may be others'."""
+        """Without `hard_links`, files with several names are refused: they may be others'.
+        `redact` masks secrets in whole files, because a part may hold half of one; it keeps the
+        number of lines."""
         self._workspace = os.path.realpath(workspace)
         self._hard_links = hard_links
-        own = FileRoot(self._workspace, "", _NAMES, _FOLDER)
+        self.redact = redact
+        own = FileRoot(self._workspace, names=_NAMES, below=_FOLDER)
         self.roots = (own, *(self._extra(each, env) for each in extra))
 
     def _extra(self, given: str | MemoryPath, env: Mapping[str, str]) -> FileRoot:
         at = given if isinstance(given, MemoryPath) else MemoryPath(path=given)
         path = at.path if at.path.startswith("~") else os.path.join(self._workspace, at.path)
-        place = os.path.realpath(expand(path, env))
-        names: tuple[str, ...] = ()
-        below: str | None = "."
-        if os.path.isfile(place):
-            place, name = os.path.split(place)
-            names, below = (name,), None
-        prefix = f"{place.rstrip('/')}/"
-        if is_below(place, self._workspace):
-            prefix = prefix[len(self._workspace.rstrip("/")) + 1 :]
-        return FileRoot(
-            place, prefix, names, below, Glob(at.pattern, path=True) if at.pattern else None
-        )
+        place = expand(path, env)
+        if not is_below(place, self._workspace):
+            place = os.path.realpath(place)
+        # Links on the way to a place outside are the user's. One in the workspace may have come
+        # with a repository, so that nothing is resolved there.
+        is_own, is_file = is_below(place, self._workspace), os.path.isfile(place)
+        folder = os.path.dirname(place) if is_file else place
+        folder, prefix = (self._workspace, "") if is_own else (folder, f"{folder.rstrip('/')}/")
+        inside = os.path.relpath(place, folder)
+        glob = Glob(at.pattern, path=True) if at.pattern else None
+        if is_file:
+            return FileRoot(folder, prefix, names=(inside,), glob=glob)
+        return FileRoot(folder, prefix, below=inside, glob=glob)
 
     def scan(self) -> Scan:
         """All notes as they are now. Does not raise: what cannot be listed is a problem."""
@@ -146,7 +158,7 @@ class NoteFiles:
         if b"\0" in data:
             raise ToolError(f"{path}: is a binary file")
         try:
-            return Note(data.decode("utf-8-sig"), stamp)
+            return Note(self.redact(data.decode("utf-8-sig")), stamp)
         except UnicodeDecodeError as error:
             raise ToolError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 
@@ -211,11 +223,10 @@ def _list(
             yield name, info
         else:
             problems.append(f"{root.prefix}{name}: is not a regular file")
-    start = root.below
-    folders = [("", 0)] if start is not None else []
+    folders = [("", 0)] if root.below is not None else []
     while folders:
         inside, depth = folders.pop()
-        here = os.path.join(start or "", inside) if inside else start or "."
+        here = os.path.normpath(os.path.join(root.below or "", inside))
         try:
             fd = open_inside(root_fd, root.folder, here, os.O_RDONLY | os.O_DIRECTORY, links=False)
         except FileNotFoundError:
@@ -231,7 +242,9 @@ def _list(
                     if _is_hidden(name):
                         continue
                     path = f"{inside}/{name}" if inside else name
-                    if entry.is_dir(follow_symlinks=False):
+                    if _UNUSABLE.search(name):
+                        problems.append(f"{root.prefix}{lead}{name!a}: rename it; left out")
+                    elif entry.is_dir(follow_symlinks=False):
                         if depth < MAX_DEPTH:
                             folders.append((path, depth + 1))
                         else:

@@ -11,6 +11,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -19,16 +21,16 @@ from msgspec import Struct
 from clawkit.errors import ToolError
 from clawkit.memory.chunks import NoteChunk, split_note
 from clawkit.memory.files import MAX_PROBLEMS, UNSURE, NoteFiles, Scan
-from clawkit.memory.protocols import Corpus, OnProgress, Source
-from clawkit.memory.words import index_text
+from clawkit.memory.protocols import Corpus, IndexStatus, OnProgress, Source
+from clawkit.memory.words import index_text, match_any
 from clawkit.store import DamagedError, Database
 
 if TYPE_CHECKING:
     from apsw import Connection
 
-CACHE_ENTRIES = 50_000
 SESSION_ROOT = "sessions/"
-_APPLICATION = 0x636C6D65
+_APPLICATION = 0x636C6D32
+"""Another one for another schema: an index of that is not migrated, but built again."""
 _SESSIONS_FROM = 1 << 40
 _END = 1 << 62
 RANGES: Mapping[Corpus, tuple[int, int]] = {
@@ -37,7 +39,7 @@ RANGES: Mapping[Corpus, tuple[int, int]] = {
     "all": (0, _END),
 }
 """Numbers of the passages by their source: ranges are all that FTS5 filters by without a join."""
-TOKENIZER = ("remove_diacritics", "2", "categories", "L* M* N* Co")
+_TOKENIZER = ("remove_diacritics", "2", "categories", "L* M* N* Co")
 _SCHEMA = """
 CREATE TABLE file (
   id INTEGER PRIMARY KEY, path TEXT NOT NULL UNIQUE, source TEXT NOT NULL, stamp TEXT NOT NULL,
@@ -46,8 +48,10 @@ CREATE TABLE chunk (
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, start_line INTEGER NOT NULL,
   end_line INTEGER NOT NULL, hash BLOB NOT NULL, trail TEXT NOT NULL, text TEXT NOT NULL);
 CREATE INDEX chunk_of_file ON chunk (file);
-CREATE VIRTUAL TABLE words USING fts5(body, content='', contentless_delete=1,
+CREATE VIRTUAL TABLE words USING fts5(body, content='',
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'");
+INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
+CREATE VIRTUAL TABLE term USING fts5vocab(words, row);
 CREATE TABLE vector (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 CREATE TABLE sign (id INTEGER PRIMARY KEY, signs BLOB NOT NULL);
 CREATE TABLE cache (row INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL);
@@ -56,6 +60,8 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
 """What is written in one transaction; each file is always whole."""
 _LOCK_WAIT_S = 10.0
+_MAX_WORK = 20_000
+"""Passages times terms that are compared for one query, which takes about 10 ms."""
 
 T = TypeVar("T")
 
@@ -81,13 +87,6 @@ class Passage(Struct, frozen=True):
     end_line: int
 
 
-class Counts(Struct, frozen=True):
-    files: int
-    chunks: int
-    embedded: int
-    problems: Sequence[str]
-
-
 class _Reading(Struct, frozen=True):
     """A file to be written to the index."""
 
@@ -104,7 +103,12 @@ class MemoryIndex:
 
     def __init__(self, path: str) -> None:
         self._database = Database(
-            path, "the index of memory", _APPLICATION, (_SCHEMA,), lock_wait_s=_LOCK_WAIT_S
+            path,
+            "the index of memory",
+            _APPLICATION,
+            (_SCHEMA,),
+            lock_wait_s=_LOCK_WAIT_S,
+            erases=True,
         )
         self.path = self._database.path
         self._known: dict[str, str] = {}
@@ -117,11 +121,14 @@ class MemoryIndex:
         self._database.close()
 
     def recovering(self, work: Callable[[], T]) -> T:
-        """The result of the work; a damaged file is put aside, and all of the work done again."""
+        """The result of the work; a damaged file is removed, and all of the work done again."""
         try:
             return work()
         except DamagedError:
-            self._database.discard(f"{self.path}.damaged")
+            aside = f"{self.path}.damaged"
+            self._database.discard(aside)
+            with suppress(FileNotFoundError):
+                os.unlink(aside)
             return work()
 
     def run(self, work: Callable[[Connection], T], *, write: bool = False) -> T:
@@ -136,12 +143,12 @@ class MemoryIndex:
         *,
         stop: threading.Event,
         on_progress: OnProgress | None = None,
-    ) -> Sequence[str]:
-        """Bring the index up to date, or as far as it got until `stop` was set. Returns what could
-        not be listed."""
+    ) -> None:
+        """Bring the index up to date, or as far as it got until `stop` was set."""
         with self._syncing:
             changed, gone, scan = self.changed(files, transcripts)
             known = self._known
+            is_less = bool(gone) or not known.keys().isdisjoint(changed)
             if gone:
                 self.run(lambda db: _forget(db, gone), write=True)
                 for path in gone:
@@ -165,7 +172,8 @@ class MemoryIndex:
                     if on_progress:
                         on_progress(at, len(changed))
                     batch, size, until = [], 0, time.monotonic() + _BATCH_S
-            return scan.problems
+            if is_less:  # the log has pages from before
+                self.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
 
     def changed(
         self, files: NoteFiles | None, transcripts: PastSessions | None
@@ -178,12 +186,6 @@ class MemoryIndex:
         gone = [path for path in known if path not in wanted]
         changed = {path: stamp for path, stamp in wanted.items() if known.get(path) != stamp}
         return changed, gone, scan
-
-    def count_pending(self, files: NoteFiles | None, transcripts: PastSessions | None) -> int:
-        """How many files have changed since, as far as can be seen without reading them."""
-        changed, gone, _ = self.changed(files, transcripts)
-        known = self._known
-        return len(gone) + sum(known.get(path) != UNSURE + at for path, at in changed.items())
 
     def _read_known(self, db: Connection) -> dict[str, str]:
         """Path -> stamp of what is indexed; read again only if another process changed it."""
@@ -214,25 +216,28 @@ class MemoryIndex:
 
     def split(self, text: str) -> Sequence[str]:
         """The words of a text, as the index splits it."""
-        import apsw
+        return self.run(lambda db: _tokens(db, text, "unicode61", *_TOKENIZER))
 
-        def split(db: Connection) -> Sequence[str]:
-            tokenizer = db.fts5_tokenizer("unicode61", list(TOKENIZER))
-            data = text.encode("utf-8", "replace")
-            options = {"include_offsets": False, "include_colocated": False}
-            found = tokenizer(data, apsw.FTS5_TOKENIZE_QUERY, None, **options)
-            return [str(word) for word in found]
-
-        return self.run(split)
-
-    def match(self, query: str, corpus: Corpus, limit: int) -> list[tuple[int, float]]:
-        """Passages by an FTS5 query, best first: number, and a score that grows with the match."""
+    def match(self, terms: Sequence[str], corpus: Corpus, limit: int) -> list[tuple[int, float]]:
+        """Passages with any of the terms, best first: number, and a score that grows with the
+        match. Frequent terms, which hardly change the order, are left out if they take too long."""
         sql = (
             "SELECT rowid, -rank FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
             " ORDER BY rank LIMIT ?"
         )
-        given = (query, *RANGES[corpus], limit)
-        return self.run(lambda db: list(db.execute(sql, given)))
+
+        def match(db: Connection) -> list[tuple[int, float]]:
+            counted = sorted((_frequency(db, term), term) for term in terms)
+            totals = accumulate(count for count, _ in counted)
+            kept = [
+                term
+                for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
+                if not number or total * (number + 1) <= _MAX_WORK
+            ]
+            found: Any = db.execute(sql, (match_any(kept), *RANGES[corpus], limit))
+            return list(found)
+
+        return self.run(match) if terms else []
 
     def passages(self, ids: Iterable[int]) -> dict[int, Passage]:
         sql = (
@@ -247,27 +252,47 @@ class MemoryIndex:
         sql = "SELECT id, text FROM chunk WHERE id = ?"
         return dict(self.run(lambda db: list(db.executemany(sql, [(id_,) for id_ in ids]))))
 
-    def counts(self) -> Counts:
-        def count(db: Connection) -> Counts:
-            files, chunks, embedded = (
-                db.execute(f"SELECT count(*) FROM {table}").get  # noqa: S608
-                for table in ("file", "chunk", "vector")
-            )
+    def status(
+        self, files: NoteFiles | None = None, transcripts: PastSessions | None = None
+    ) -> IndexStatus:
+        """What is indexed, and how that differs from what there is. Creates no file."""
+        if not os.path.lexists(self.path):
+            scan = files.scan() if files else Scan({}, ())
+            return IndexStatus(0, 0, 0, len(scan.stamps), 0, self.path, problems=scan.problems)
+        changed, gone, scan = self.changed(files, transcripts)
+        known = self._known
+        is_new = (known.get(path) != UNSURE + at for path, at in changed.items())
+
+        def look(db: Connection) -> IndexStatus:
             sql = "SELECT problem FROM file WHERE problem <> '' ORDER BY path LIMIT ?"
-            problems = [row[0] for row in db.execute(sql, (MAX_PROBLEMS,))]
-            return Counts(files, chunks, embedded, problems)
+            unread = [str(row[0]) for row in db.execute(sql, (MAX_PROBLEMS,))]
+            tables = ("file", "chunk", "vector")
+            notes, chunks, vectors = (
+                db.execute(f"SELECT count(*) FROM {each}").get  # noqa: S608
+                for each in tables
+            )
+            size = db.pragma("page_count") * db.pragma("page_size")
+            problems = [*scan.problems, *unread]
+            pending = len(gone) + sum(is_new)
+            return IndexStatus(notes, chunks, vectors, pending, size, self.path, problems=problems)
 
-        return self.run(count)
+        return self.run(look)
 
-    @property
-    def size_bytes(self) -> int:
-        found = 0
-        for rest in ("", "-wal"):
-            try:
-                found += os.stat(self.path + rest).st_size
-            except FileNotFoundError:
-                continue
-        return found
+
+def _tokens(db: Connection, text: str, *tokenizer: str) -> list[str]:
+    import apsw
+
+    split = db.fts5_tokenizer(tokenizer[0], list(tokenizer[1:]))
+    options = {"include_offsets": False, "include_colocated": False}
+    data = text.encode("utf-8", "replace")
+    return [str(word) for word in split(data, apsw.FTS5_TOKENIZE_QUERY, None, **options)]
+
+
+def _frequency(db: Connection, term: str) -> int:
+    """How many passages have all words of a term, at most."""
+    stems = _tokens(db, term, "porter", "unicode61", *_TOKENIZER)
+    sql = "SELECT doc FROM term WHERE term = ?"
+    return min((int(db.execute(sql, (stem,)).get or 0) for stem in stems), default=0)
 
 
 def _read_note(files: NoteFiles, path: str, stamp: str) -> _Reading:
@@ -335,16 +360,17 @@ def _replace(db: Connection, new: _Reading) -> None:
 def _remove_chunks(db: Connection, file: Any) -> dict[bytes, tuple[bytes, bytes]]:
     """Remove the passages of a file; returns their vectors and signs, by the hash of the text."""
     sql = (
-        "SELECT id, hash, data, signs FROM chunk LEFT JOIN vector USING (id)"
+        "SELECT id, trail, text, hash, data, signs FROM chunk LEFT JOIN vector USING (id)"
         " LEFT JOIN sign USING (id) WHERE file = ?"
     )
-    rows = list(db.execute(sql, (file,)))
+    rows: Any = list(db.execute(sql, (file,)))
     ids = [(row[0],) for row in rows]
-    db.executemany("DELETE FROM words WHERE rowid = ?", ids)
+    words = [(id_, index_text(f"{trail}\n{text}")) for id_, trail, text, *_ in rows]
+    db.executemany("INSERT INTO words (words, rowid, body) VALUES ('delete', ?, ?)", words)
     db.executemany("DELETE FROM vector WHERE id = ?", ids)
     db.executemany("DELETE FROM sign WHERE id = ?", ids)
     db.execute("DELETE FROM chunk WHERE file = ?", (file,))
-    return {key: (data, signs) for _, key, data, signs in rows if signs is not None}
+    return {key: (data, signs) for *_, key, data, signs in rows if signs is not None}
 
 
 def _forget(db: Connection, paths: Iterable[str]) -> None:

@@ -33,10 +33,12 @@ class MemoryHits(msgspec.Struct, frozen=True):
     mode: Mode
     """`keyword` if no embeddings were used."""
     provider: str = ""
-    """Embedding provider and its model; empty for none."""
+    """The embedding provider to use, and its model, also if it failed; empty for none."""
     model: str = ""
     warning: str = ""
     """Why the search is incomplete or without embeddings, and what to do; empty if it is not."""
+    error: str = ""
+    """What the embedding provider failed with; part of the warning."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
@@ -57,15 +59,15 @@ class IndexStatus(msgspec.Struct, frozen=True):
     embedded: int
     """Chunks that have a current vector."""
     pending: int
-    """Files that changed since they were indexed."""
+    """Files that changed since they were indexed, as far as can be seen without reading them."""
     size_bytes: int
     path: str
     """The index file."""
-    roots: Sequence[str]
+    roots: Sequence[str] = ()
     provider: str = ""
     model: str = ""
     problems: Sequence[str] = ()
-    """Files that could not be indexed, and failures of the embedding provider."""
+    """Files that cannot be listed or read, and what is wrong with the embedding provider."""
 
 
 class Memory(Protocol):

@@ -17,6 +17,7 @@ AGE_SHARE = 0.25
 """How much of its score a note can lose by its age. If old ones could lose all of it, a third of
 the questions of the benchmark in `bench/memory.py` would no longer find their answer."""
 SNIPPET_CHARS = 700
+_MAX_PLACES = 200
 _DATED = r"(\d{4})-(\d{2})-(\d{2})(?:-[^/]*)?\.md"
 
 Leg = Sequence[tuple[int, float]]
@@ -78,24 +79,17 @@ def cut_snippet(text: str, terms: Sequence[str]) -> str:
         return text
     folded = fold(text)
     if len(folded) != len(text):  # positions would not be the same
-        folded = text.lower() if len(text.lower()) == len(text) else text
-    places = sorted(
-        (found.start(), term)
-        for term in terms
-        for found in re.finditer(re.escape(term.replace(" ", "")[:24]), folded)
-    )
-    best, start = 0, 0
-    for at, (place, _) in enumerate(places):
-        inside = {term for where, term in places[at:] if where < place + SNIPPET_CHARS * 3 // 4}
-        if len(inside) > best:
-            best, start = len(inside), place
+        folded = text
+    words = "|".join(re.escape(term.replace(" ", "")[:24]) for term in terms) or "(?!)"
+    places = [(found.start(), found[0]) for found in re.finditer(words, folded)][:_MAX_PLACES]
+
+    def count(start: int) -> int:
+        return len({word for at, word in places if 0 <= at - start < SNIPPET_CHARS * 3 // 4})
+
+    start = max((at for at, _ in places), key=count, default=0)
     start = min(start, len(text) - SNIPPET_CHARS)
     line = text.rfind("\n", max(0, start - SNIPPET_CHARS // 4), start + 1)
-    blank = text.rfind(" ", max(0, start - 40), start + 1)
-    start = line + 1 if line >= 0 else blank + 1 if blank >= 0 else start
-    if start <= SNIPPET_CHARS // 4:
-        start = 0
-    shown = text[start : start + SNIPPET_CHARS]
-    return (
-        f"{'…' if start else ''}{shown.strip()}{'…' if start + SNIPPET_CHARS < len(text) else ''}"
-    )
+    start = (line if line >= 0 else text.rfind(" ", max(0, start - 40), start + 1)) + 1 or start
+    start = start if start > SNIPPET_CHARS // 4 else 0
+    shown, end = text[start : start + SNIPPET_CHARS].strip(), start + SNIPPET_CHARS
+    return f"{'…' if start else ''}{shown}{'…' if end < len(text) else ''}"

@@ -13,6 +13,8 @@ from datetime import date
 from functools import partial
 from typing import TypeVar
 
+from msgspec import structs
+
 from clawkit.config import paths
 from clawkit.config.load import Loaded
 from clawkit.config.sections.plugins import MemorySearch
@@ -20,14 +22,14 @@ from clawkit.config.sections.tools import Fs
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.memory.background import Embedding
-from clawkit.memory.embed import Embedder, Learn, make_embedders
-from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, check_lines, cut_excerpt
-from clawkit.memory.index import SESSION_ROOT, Counts, MemoryIndex, PastSessions
+from clawkit.memory.embed import DEFAULT_TIMES, Embedder, EmbedTimes, Learn, make_embedders
+from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, Redact, check_lines, cut_excerpt
+from clawkit.memory.index import SESSION_ROOT, MemoryIndex, PastSessions
 from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
 from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
 from clawkit.memory.vectors import VectorIndex, find_extension
-from clawkit.memory.words import MAX_QUERY_CHARS, match_any, read_terms
+from clawkit.memory.words import MAX_QUERY_CHARS, read_terms
 from clawkit.net.client import Client
 from clawkit.store import DamagedError
 
@@ -47,22 +49,31 @@ def open_memory(
     transcripts: PastSessions | None = None,
     plugged: Embedder | None = None,
     learn: Learn = lambda _secrets: None,
+    redact: Redact = str,
+    times: EmbedTimes = DEFAULT_TIMES,
 ) -> LocalMemory:
     """The memory of an agent in a workspace, as configured. Opens nothing yet.
 
-    `plugged` is the embedder of a plugin; `learn` is given secrets before they are used.
+    `plugged` is the embedder of a plugin; `learn` is given secrets before they are used; `redact`
+    masks secrets in notes.
     """
     config = loaded.config
     fs: Fs = config.tools.fs.merged(config.agents.get(agent).tools.fs)
     settings = settings_of(config, agent)
     env = {**os.environ, **loaded.env}
-    files = NoteFiles(workspace, settings.extra_paths, env, hard_links=fs.hard_links == "allow")
+    files = NoteFiles(
+        workspace,
+        settings.extra_paths,
+        env,
+        hard_links=fs.hard_links == "allow",
+        redact=redact,
+    )
     client = Client()
     embedders: Sequence[Embedder] = ()
     problem = ""
     try:
         embedders = make_embedders(
-            settings, loaded, agent, client=client, learn=learn, plugged=plugged
+            settings, loaded, agent, client=client, learn=learn, plugged=plugged, times=times
         )
     except ConfigError as error:
         problem = str(error)  # keywords still work
@@ -72,6 +83,7 @@ def open_memory(
         index_file(agent, workspace, env),
         embedders=embedders,
         embedding_problem=problem,
+        times=times,
         client=client,
         transcripts=transcripts,
         excerpt_chars=excerpt_chars(config, agent),
@@ -80,7 +92,8 @@ def open_memory(
 
 def index_file(agent: str, workspace: str, env: dict[str, str]) -> str:
     """Where the index of an agent in a workspace is: the same agent may work in several."""
-    place = hashlib.sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:12]
+    whose = os.fsencode(f"{os.path.realpath(workspace)}\0{agent}")
+    place = hashlib.sha256(whose).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9_-]", "_", agent.lower())[:64]
     return os.path.join(paths.memory_dir(env), f"{name}-{place}.sqlite")
 
@@ -96,6 +109,7 @@ class LocalMemory:
         *,
         embedders: Sequence[Embedder] = (),
         embedding_problem: str = "",
+        times: EmbedTimes = DEFAULT_TIMES,
         client: Client | None = None,
         transcripts: PastSessions | None = None,
         excerpt_chars: int = EXCERPT_CHARS,
@@ -110,14 +124,17 @@ class LocalMemory:
         self._index = MemoryIndex(index_path)
         self._vectors = VectorIndex(self._index, find_extension(settings.store.vector))
         self._embedding = Embedding(
-            embedders, self._vectors, cache=settings.cache.enabled, problem=embedding_problem
+            embedders,
+            self._vectors,
+            cache=settings.cache.enabled,
+            problem=embedding_problem,
+            times=times,
         )
         self._client = client
         self._excerpt_chars = excerpt_chars
         self._today = today
         self._stop = threading.Event()
         self._syncing: asyncio.Task[str] | None = None
-        self._unlisted: Sequence[str] = ()
 
     async def search(
         self,
@@ -147,13 +164,14 @@ class LocalMemory:
         except TimeoutError:
             problem = f"the search took longer than {SEARCH_S:.0f} seconds; try a shorter query"
             raise ToolError(problem) from None
-        active = self._embedding.active if is_mixed else None
+        active, error = self._embedding.active, self._embedding.problem
         return MemoryHits(
             hits,
             "hybrid" if is_mixed else "keyword",
             active.provider if active else "",
             active.model if active else "",
-            "; ".join(filter(None, (warning, self._embedding.problem))),
+            "; ".join(filter(None, (warning, error))),
+            error,
         )
 
     def _find(
@@ -168,7 +186,7 @@ class LocalMemory:
         """The hits, and whether vectors took part."""
         index = self._index
         terms = read_terms(query, index.split)
-        by_words: Leg = index.match(match_any(terms), corpus, CANDIDATES) if terms else ()
+        by_words: Leg = index.match(terms, corpus, CANDIDATES)
         by_vector: Leg = self._vectors.nearest(*vector, corpus, CANDIDATES) if vector else ()
         scores = mix(by_words, by_vector)
         today = self._today()
@@ -181,7 +199,8 @@ class LocalMemory:
         # The words of the query, or a similar meaning, are better than nothing.
         also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
         chosen = choose(scores, also, count, lowest, strict=strict)
-        texts = index.texts(chosen)
+        # Secrets that became known after the note was indexed are masked before it is cut.
+        texts = {id_: self._files.redact(text) for id_, text in index.texts(chosen).items()}
         hits = [
             Hit(
                 seen[id_].path,
@@ -224,23 +243,16 @@ class LocalMemory:
         return await self.status()
 
     async def status(self) -> IndexStatus:
-        def look() -> tuple[Counts, int]:
-            return self._index.counts(), self._index.count_pending(self._noted, self._transcripts)
-
-        counts, pending = await in_thread(self._index.recovering, look)
-        active = self._embedding.active
-        problems = (*self._unlisted, *counts.problems, self._embedding.problem)
-        return IndexStatus(
-            counts.files,
-            counts.chunks,
-            counts.embedded,
-            pending,
-            self._index.size_bytes,
-            self._index.path,
-            [root.folder for root in self._files.roots],
+        look = partial(self._index.status, self._noted, self._transcripts)
+        found: IndexStatus = await in_thread(self._index.recovering, look)
+        await self._embedding.check()
+        active, problem = self._embedding.active, self._embedding.problem
+        return structs.replace(
+            found,
+            roots=[root.folder for root in self._files.roots],
             provider=active.provider if active else "",
             model=active.model if active else "",
-            problems=list(filter(None, problems)),
+            problems=[*found.problems, *filter(None, [problem])],
         )
 
     async def close(self) -> None:
@@ -277,14 +289,12 @@ class LocalMemory:
             if on_progress:
                 loop.call_soon_threadsafe(on_progress, done, total)
 
-        def sync() -> Sequence[str]:
-            return self._index.sync(
-                self._noted, self._transcripts, stop=self._stop, on_progress=report
-            )
+        def sync() -> None:
+            self._index.sync(self._noted, self._transcripts, stop=self._stop, on_progress=report)
 
         loop = asyncio.get_running_loop()
         try:
-            self._unlisted = await in_thread(self._index.recovering, sync)
+            await in_thread(self._index.recovering, sync)
         except DamagedError:
             raise
         except ToolError as error:

@@ -125,6 +125,9 @@ class StaticEmbedder:
             why = getattr(error, "strerror", None) or str(error)
             raise ModelError("not_found", f"{self._path}: not a usable model: {why}") from None
 
+    async def check(self) -> None:
+        await in_thread(lambda: self._table)
+
     async def embed(self, texts: Sequence[str], _purpose: str) -> list[list[float]]:
         def embed() -> list[list[float]]:
             return [self._table.embed(text) for text in texts]

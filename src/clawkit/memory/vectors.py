@@ -17,12 +17,13 @@ from operator import mul
 from typing import TYPE_CHECKING, Any
 
 from clawkit.config.sections.plugins import MemoryVector
-from clawkit.memory.index import CACHE_ENTRIES, RANGES, MemoryIndex
+from clawkit.memory.index import RANGES, MemoryIndex
 from clawkit.memory.protocols import Corpus
 
 if TYPE_CHECKING:
     from apsw import Connection
 
+CACHE_ENTRIES = 50_000
 _OVERSAMPLING = 4
 """Candidates by their signs, for each passage wanted."""
 _NEAREST = (
@@ -38,7 +39,7 @@ Waiting = tuple[int, bytes, str]
 def pack(vector: Sequence[float]) -> bytes:
     """One byte for each number. The length of a vector does not matter to the cosine."""
     largest = max(map(abs, vector), default=0.0) or 1.0
-    return array("b", [round(value * 127 / largest) for value in vector]).tobytes()
+    return array("b", [round(value / largest * 127) for value in vector]).tobytes()
 
 
 def find_extension(settings: MemoryVector) -> str:
@@ -58,8 +59,11 @@ class VectorIndex:
     All methods block, and raise `ToolError` if the file cannot be used.
     """
 
-    def __init__(self, index: MemoryIndex, extension: str = "") -> None:
+    def __init__(
+        self, index: MemoryIndex, extension: str = "", *, cache_entries: int = CACHE_ENTRIES
+    ) -> None:
         self._index = index
+        self._cache_entries = cache_entries
         self._extension = extension
         self._loaded: object = None
         self.problem = ""
@@ -90,8 +94,10 @@ class VectorIndex:
 
         def look(db: Connection) -> dict[bytes, bytes]:
             keys = {_key(space, each): each for each in hashes}
-            sql = "SELECT key, data FROM cache WHERE key = ?"
-            return {keys[key]: data for key, data in db.executemany(sql, [(k,) for k in keys])}
+            size = int(_meta(db, "dimension") or 0)
+            sql = "SELECT key, data FROM cache WHERE key = ? AND ? IN (0, length(data))"
+            found: Any = db.executemany(sql, [(key, size) for key in keys])
+            return {keys[key]: data for key, data in found}
 
         return self._index.run(look)
 
@@ -118,7 +124,7 @@ class VectorIndex:
                 # A new row for what is used again: the oldest rows are removed.
                 db.executemany("INSERT OR REPLACE INTO cache (key, data) VALUES (?, ?)", entries)
                 oldest = "SELECT row FROM cache ORDER BY row DESC LIMIT 1 OFFSET ?"
-                db.execute(f"DELETE FROM cache WHERE row <= ({oldest})", (CACHE_ENTRIES,))  # noqa: S608
+                db.execute(f"DELETE FROM cache WHERE row <= ({oldest})", (self._cache_entries,))  # noqa: S608
 
         self._index.run(put, write=True)
 

@@ -194,12 +194,14 @@ def is_login(value: str) -> bool:
 
 
 def _mask_key(key: re.Match[str]) -> str:
-    """Keep the header, to show what was there. Without an END line, only key-like lines go."""
+    """Keep the header, to show what was there, and the number of lines. Without an END line, only
+    key-like lines go."""
     header, body = key.groups()
     if regex(_PEM_LINE).search(body) is None:
         return key[0]
     if key.string.startswith("-----END", key.end()):
-        return f"{header}\n{MASK}\n"
+        ends = "\n" * body.count("\n")
+        return f"{header}{ends[:1]}{MASK}{ends[1:]}"
     return f"{header}{regex(_PEM_LINE).sub(MASK, body)}"
 
 

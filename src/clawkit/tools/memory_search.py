@@ -92,6 +92,7 @@ def _facts(found: MemoryHits, rows: list[dict[str, Any]]) -> dict[str, Any]:
         from clawkit.external import NOTICE
 
         facts["notice"] = NOTICE
+    facts |= {"error": found.error, "action": _m.ACTION} if found.error else {}
     return facts | ({"warning": found.warning} if found.warning else {})
 
 
