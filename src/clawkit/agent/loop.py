@@ -361,7 +361,10 @@ class Conversation(Struct, eq=False):
 
     async def _answer(self) -> content.Assistant:
         """The model's next answer, stored. Compacts the conversation if it does not fit."""
-        await self._save_notes()
+        if not self.is_flushed and compacting.is_near(
+            self.context_tokens, self.model.facts, self.compaction
+        ):
+            await self._save_notes()
         if compacting.is_due(self.context_tokens, self.model.facts, self.compaction):
             compacting.check_last(self.history, self.model, self.compaction)
             await self._shorten()
@@ -396,10 +399,6 @@ class Conversation(Struct, eq=False):
 
     async def _save_notes(self) -> None:
         """Let the model save notes once before each compaction. A failure is only reported."""
-        if self.is_flushed or not compacting.is_near(
-            self.context_tokens, self.model.facts, self.compaction
-        ):
-            return
         from clawkit.agent import memory_flush as notes
 
         if not notes.has_place(self.run) or not self._left or self.why_spent():

@@ -135,6 +135,7 @@ def cost_of(model: KnownModel) -> Cost | None:
     return Cost(input=read, output=write, cache_read=cache_read, cache_write=cache_write)
 
 
+@lru_cache(64)
 def is_loopback(host: str) -> bool:
     """Whether a host name or address is this machine."""
     return bool(regex(_LOOPBACK).fullmatch(host.strip("[]").lower()))

@@ -38,6 +38,8 @@ class Client:
         self._idle: list[HttpConnection] = []
         """Most recently used last."""
         self._busy: set[HttpConnection] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+        """One for all idle connections: requests follow each other faster than these expire."""
         self._is_closed = False
 
     def stream(
@@ -95,6 +97,8 @@ class Client:
     async def close(self) -> None:
         """Close all connections, including those in use."""
         self._is_closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
         connections = [*self._idle, *self._busy]
         self._idle.clear()
         self._busy.clear()
@@ -108,7 +112,6 @@ class Client:
         for connection in [each for each in reversed(self._idle) if each.key == key]:
             self._idle.remove(connection)
             if connection.is_quiet:
-                connection.keep_open()
                 self._busy.add(connection)
                 return connection
             connection.close()
@@ -139,12 +142,27 @@ class Client:
         if not keep or self._is_closed or self._max_idle < 1 or not connection.can_be_kept:
             connection.close()
             return
-        connection.close_after(self._idle_s)
-        alive = [*(each for each in self._idle if each.is_quiet), connection]
-        kept = alive[-self._max_idle :]
-        for each in {*self._idle, *alive}.difference(kept):
-            each.close()
-        self._idle = kept
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.append(connection)
+        if len(self._idle) > self._max_idle:
+            worst = next((each for each in self._idle if not each.is_quiet), self._idle[0])
+            self._idle.remove(worst)
+            worst.close()
+        if self._expiry is None:
+            self._expiry = loop.call_later(self._idle_s, self._expire)
+
+    def _expire(self) -> None:
+        """Close what was idle for too long, or closed by the other side."""
+        loop, self._expiry = asyncio.get_running_loop(), None
+        oldest = loop.time() - self._idle_s
+        for each in [*self._idle]:
+            if each.idle_since <= oldest or not each.is_quiet:
+                self._idle.remove(each)
+                each.close()
+        if self._idle:
+            at = self._idle[0].idle_since + self._idle_s
+            self._expiry = loop.call_at(at, self._expire)
 
 
 @lru_cache(maxsize=8)

@@ -249,7 +249,8 @@ class HttpConnection:
         self._was_silent = True
         self._end_was_told = False
         self.key: Key | None = None
-        self._expiry: asyncio.TimerHandle | None = None
+        self.idle_since = 0.0
+        """When it was last released, in the loop's time."""
 
     @property
     def is_stale(self) -> bool:
@@ -286,8 +287,8 @@ class HttpConnection:
         if not regex(_REQUEST_HEAD).fullmatch(head):
             # Without the headers, which may contain credentials.
             raise NetError("refused", f"the request to {self.place} is not valid HTTP")
+        self._stream.write(b"%s\r\n%s" % (head, body))
         self._answer, self._was_silent = _ResponseParser(method), True
-        self._stream.write(head + b"\r\n" + body)
 
     async def head(self, limits: Timeouts) -> tuple[int, dict[str, str]]:
         """Wait for the status and headers of the answer."""
@@ -328,19 +329,8 @@ class HttpConnection:
         pieces, answer.pieces = answer.pieces, []
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def close_after(self, idle_s: float) -> None:
-        """Close it after `idle_s`, unless it is used before."""
-        self._expiry = asyncio.get_running_loop().call_later(idle_s, self.close)
-
-    def keep_open(self) -> None:
-        """It is used again."""
-        if self._expiry is not None:
-            self._expiry.cancel()
-            self._expiry = None
-
     def close(self) -> None:
         """Close immediately. Idempotent."""
-        self.keep_open()
         self._stream.close()
 
     def _check(self) -> None:

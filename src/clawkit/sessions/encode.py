@@ -101,11 +101,12 @@ def sound(text: str) -> str:
 
 def bound_usage(usage: Usage) -> Usage:
     """Usage with every value in a valid range, whatever the provider reported."""
-    counts = {
-        name: min(max(getattr(usage, name), 0), MAX_TOKENS)
-        for name in ("input", "output", "cache_read", "cache_write")
-    }
-    return Usage(**counts, cost=usage.cost if 0 <= usage.cost < MAX_TOKENS else 0.0)
+    counts = usage.input, usage.output, usage.cache_read, usage.cache_write
+    if min(counts) >= 0 and max(counts) <= MAX_TOKENS and 0 <= usage.cost < MAX_TOKENS:
+        return usage
+    sent, received, read, written = (min(max(each, 0), MAX_TOKENS) for each in counts)
+    cost = usage.cost if 0 <= usage.cost < MAX_TOKENS else 0.0
+    return Usage(sent, received, read, written, cost)
 
 
 def bound_details(details: Mapping[str, Any], redact: Redact | None = None) -> dict[str, Any]:

@@ -105,6 +105,8 @@ def read_arguments(text: str, *, is_complete: bool = True) -> dict[str, Any] | s
         found = _object(text + "}")
     if found is None or is_deep(found):
         return clean(text)
+    if text.isascii() and "\\u" not in text:
+        return found
     try:
         msgspec.json.encode(found)
     except UnicodeEncodeError:
@@ -155,8 +157,9 @@ def priced(usage: Usage, cost: Cost) -> Usage:
     """The usage with its cost in dollars, unless the provider reported it."""
     if usage.cost:
         return usage
-    total = sum(getattr(usage, name) * getattr(cost, name) for name in cost.__struct_fields__)
-    return msgspec.structs.replace(usage, cost=total / 1_000_000)
+    total = usage.input * cost.input + usage.output * cost.output
+    total = total + usage.cache_read * cost.cache_read + usage.cache_write * cost.cache_write
+    return msgspec.structs.replace(usage, cost=total / 1_000_000) if total else usage
 
 
 class Growing(list[str]):

@@ -33,6 +33,7 @@ from clawkit.models.wire.request import Piece, blocks_of, clean, encode, tokens
 _MARK = {"cache_control": {"type": "ephemeral"}}
 _THOUGHTS = ("reasoning_content", "reasoning", "reasoning_text")
 """Fields with thinking; providers that fill several send the same in each."""
+_THINKING = frozenset({*_THOUGHTS, "reasoning_details"})
 _KEEPS_THINKING = FORMATS | {"qwen-chat-template", "moonshot"}
 """Formats and providers that expect the model's thinking to be sent back."""
 _MISSES_THINKING = frozenset({"deepseek", "moonshot"})
@@ -277,27 +278,29 @@ class CompletionsDecoder(AnswerDecoder):
                     delta = choice.get("message")  # the whole answer at once
                 if delta and isinstance(delta, dict):
                     self._read_delta(delta, out)
-                self._count(choice.get("usage"))
+                if usage := choice.get("usage"):
+                    self._count(usage)
                 reason = str_of(choice.get("finish_reason")).lower()
                 if reason in _FAILURES:
                     what = f"{self._endpoint.ref.provider} ended the answer with {reason!r}"
                     raise ModelError(_FAILURES[reason], f"{what}. Try again, or set fallbacks.")
                 if reason:
                     self._stop = _STOPS.get(reason, "stop")
-        for holder in (data, dict_of(data.get("x_groq"))):
-            self._count(holder.get("usage"))
+        if usage := data.get("usage") or dict_of(data.get("x_groq")).get("usage"):
+            self._count(usage)
         return out
 
     def _read_delta(self, delta: dict[str, Any], out: list[Delta]) -> None:
-        given = map(dict_of, list_of(delta.get("reasoning_details")))
-        details = [item for item in given if isinstance(item.get("type"), str)]
-        self._keep_details(details)
-        field = ""
-        if not delta.keys().isdisjoint(_THOUGHTS):
+        if not _THINKING.isdisjoint(delta):
+            given = map(dict_of, list_of(delta.get("reasoning_details")))
+            details = [item for item in given if isinstance(item.get("type"), str)]
+            self._keep_details(details)
             field = next((name for name in _THOUGHTS if str_of(delta.get(name))), "")
-        texts = (str_of(item.get("text")) or str_of(item.get("summary")) for item in details)
-        out += self._say("thinking", str_of(delta.get(field)) if field else "".join(texts), field)
-        out += self._read_content(delta.get("content"))
+            texts = (str_of(item.get("text")) or str_of(item.get("summary")) for item in details)
+            thought = str_of(delta.get(field)) if field else "".join(texts)
+            out += self._say("thinking", thought, field)
+        if content := delta.get("content"):
+            out += self._read_content(content)
         if refusal := str_of(delta.get("refusal")):
             self._is_refused = True
             out += self._say("text", refusal)
@@ -310,8 +313,7 @@ class CompletionsDecoder(AnswerDecoder):
     def _read_content(self, content: object) -> list[Delta]:
         if isinstance(content, str):
             # Only OpenAI itself reliably keeps thinking out of the text.
-            is_plain = not content or self._endpoint.is_native
-            pieces = [("text", content)] if is_plain else self._tags.feed(content)
+            pieces = [("text", content)] if self._endpoint.is_native else self._tags.feed(content)
             return [delta for kind, piece in pieces for delta in self._say(kind, piece)]
         out: list[Delta] = []
         for item in map(dict_of, list_of(content)):
@@ -406,9 +408,10 @@ class CompletionsDecoder(AnswerDecoder):
         self._usage = Usage(max(0, sent - cached - written), received, cached, written)
         cost = usage.get("cost")
         is_relay = self._endpoint.ref.provider == "openrouter"
-        has_price = self._endpoint.facts.cost != Cost()
-        if is_relay and not has_price and isinstance(cost, int | float) and 0 < cost < _MAX_PRICE:
-            self._usage = msgspec.structs.replace(self._usage, cost=float(cost))
+        if is_relay and isinstance(cost, int | float) and 0 < cost < _MAX_PRICE:
+            has_price = self._endpoint.facts.cost != Cost()
+            cost = 0.0 if has_price else float(cost)
+            self._usage = msgspec.structs.replace(self._usage, cost=cost)
 
 
 def _is_error(chunk: dict[str, Any], name: str) -> bool:

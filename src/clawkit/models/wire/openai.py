@@ -72,6 +72,8 @@ class OpenAiWire(wire.ApiWire):
         self._max_id = 40 if native and endpoint.api == "openai-completions" else 64
         self._system: tuple[str, list[bytes]] = ("", [])
         """The system prompt, and its items."""
+        self._rest: tuple[Any, bytes] = ((), b"")
+        """What all but the conversation depends on, and that: usually the same in each request."""
 
     def write(self, request: Request) -> bytes:
         tools = self._declarations(request.tools)
@@ -82,9 +84,13 @@ class OpenAiWire(wire.ApiWire):
             if request.system != self._system[0]:
                 self._system = request.system, self._system_items(request.system)
             items[:0] = self._system[1]
-        fields = self._fields(request, [*items, tools])
-        start = b'{"%s":[' % self.LIST.encode()
-        end = b"]," + (b'"tools":[%s],' % tools if tools else b"") + wire.encode(fields)[1:]
+        limit = self._limit(request, [*items, tools])
+        given = tools, request.system, limit, request.thinking, request.session
+        if (given, request.params) != self._rest[0]:
+            fields = wire.encode(self._fields(request, limit, has_tools=bool(tools)))
+            before = b'],"tools":[%s],' % tools if tools else b"],"
+            self._rest = (given, {**request.params}), before + fields[1:]
+        start, end = b'{"%s":[' % self.LIST.encode(), self._rest[1]
         if not items:
             return start + end
         # Conversations are large: copy them only once, in one join.
@@ -96,17 +102,22 @@ class OpenAiWire(wire.ApiWire):
         """The pieces with cache marks, if the provider uses them."""
         return pieces
 
-    def _fields(self, request: Request, items: list[bytes]) -> dict[str, Any]:
-        """All other fields; `items` are the conversation, with the tools as last item."""
-        endpoint, compat, facts = self._endpoint, self._endpoint.compat, self._endpoint.facts
-        given = {**endpoint.params, **request.params}
+    def _limit(self, request: Request, items: list[bytes]) -> int | None:
+        """The limit of the answer to ask for; `items` are the conversation and the tools."""
+        given, facts = self._endpoint.params, self._endpoint.facts
         limit = request.max_tokens
         if limit is None:
-            limit = wire.max_tokens_param(endpoint.params, request.params)
-        if limit is None and facts.is_capped and _LIMITS.isdisjoint(given):
-            # The tokens of an image do not depend on its size in bytes.
-            size = sum(len(item) for item in items if b";base64," not in item)
-            limit = min(facts.max_tokens, wire.room_for_answer(request, facts, size))
+            limit = wire.max_tokens_param(given, request.params)
+        if limit is not None or not facts.is_capped or _LIMITS & {*given, *request.params}:
+            return limit
+        # The tokens of an image do not depend on its size in bytes.
+        size = sum(len(item) for item in items if b";base64," not in item)
+        return min(facts.max_tokens, wire.room_for_answer(request, facts, size))
+
+    def _fields(self, request: Request, limit: int | None, *, has_tools: bool) -> dict[str, Any]:
+        """All fields but the conversation and the tools."""
+        endpoint, compat = self._endpoint, self._endpoint.compat
+        given = {**endpoint.params, **request.params}
         fields: dict[str, Any] = {"model": endpoint.ref.id}
         if given_or(compat.supports_store, endpoint.is_native):
             fields["store"] = False
@@ -123,7 +134,7 @@ class OpenAiWire(wire.ApiWire):
             fields["prompt_cache_retention"] = "24h"
         wire.merge_params(fields, endpoint.params, request.params)
         unwanted = () if compat.supports_temperature is not False else ("temperature", "top_p")
-        about_tools = () if items[-1] else ("tool_choice", "parallel_tool_calls")
+        about_tools = () if has_tools else ("tool_choice", "parallel_tool_calls")
         for name in (*unwanted, *about_tools):
             fields.pop(name, None)
         form = fields.get("response_format")
