@@ -42,8 +42,8 @@ BUDGETS = {
     # large files in linear time; webhooks of GitHub, and
     # the budget of heartbeats; deferred tools; what an MCP server may access, and how to log in
     # there; where plugins and skills may be, and their settings; what of the settings of an MCP
-    # server would fail only when it is used.
-    "config": 4_225,
+    # server would fail only when it is used, and which hosts would match nothing.
+    "config": 4_240,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
     "core": 1_765,
@@ -61,7 +61,7 @@ BUDGETS = {
     "guard": 460,
     "lsp": 1_110,
     # Images from the person's disk, moved here from the top level.
-    "media": 425,
+    "media": 376,
     # The operator answers what the person typed although other messages follow it; models of
     # plugins; secrets of the configuration, moved here from the top level.
     "models": 4_535,
@@ -73,8 +73,9 @@ BUDGETS = {
     # Which agent answers, by bindings; rules about the hosts of URLs.
     "policy": 775,
     # Commands in a sandbox have records, too: their processes as seen from outside; JSON-RPC over
-    # pipes, which came here from lsp, because MCP servers speak it, too.
-    "process": 4_485,
+    # pipes, which came here from lsp, because MCP servers speak it, too; programs that read hostile
+    # data, which came here from media and web.
+    "process": 4_550,
     "redact": 460,
     # Files for a sub-agent are mounted read-only, and so are skills.
     "sandbox": 3_425,

@@ -83,8 +83,6 @@ def test_characters_that_cannot_be_seen_are_gone() -> None:
 
 def test_hidden_text_is_gone_even_if_there_is_nothing_else() -> None:
     for hiding in HIDING:
-        if hiding.startswith("aria"):
-            continue
         page = extract_page(f"<script></script><p>Loading</p><div {hiding}>{STORY * 9}</div>")
         assert (page.text, page.note) == ("Loading", EMPTY), hiding
 
@@ -123,8 +121,7 @@ def test_a_page_without_text_gives_its_metadata_or_says_so() -> None:
 def test_pages_of_any_nesting_and_size_are_read() -> None:
     assert extract_page("<div>" * 3_000 + "deep").text == "deep"
     assert extract_page("<table><tr><td>" * 2_000 + "deep").text == "deep"
-    page = extract_page("<b>x</b>" * (MAX_ELEMENTS + 9))
-    assert (len(page.text), page.note) == (MAX_ELEMENTS, CUT)
+    assert CUT in extract_page("<i></i>" * (MAX_ELEMENTS + 1)).note
 
 
 PIECES = """<p> </p> <div> </div> <b> </b> <a·href='x'> </a> <table> <tr> <td> </table> <ul> <li>

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -51,27 +51,17 @@ _HIDING_STYLE = re.compile(
     r"|clip:rect\((?:[01](?:px)?,?){4}\)|clip-path:inset\((?:50|100)%\)|color:transparent"
     r"|transform:scale\(0\))(?=[;!]|$)"
 )
-_STREAMED = r"""\$RC\(["'][BP]:\w+["'],["'](S:\w+)["']"""
+_STREAMED = r"""\$R[CRS]\([^()]{0,200}?["'](S:\w+)["']"""
 _HIDDEN_CLASSES = names(
     "visually-hidden visuallyhidden sr-only screen-reader-text screen-reader-only "
     "screenreader-only a11y-hidden element-invisible"
 )
 
 
-Doubt = Literal[
-    "",
-    "noscript",  # people see it only without scripts
-    "aria",  # people who use a screen reader do not get it
-    "streamed",  # hidden until a script of the page moves it to another place
-]
-_SHARES: dict[Doubt, float] = {"noscript": 0.5, "aria": 0.5, "streamed": 0.9}
-"""The part of the text that all elements with a doubt must have to be kept."""
-
-
 class Element:
     """An element, with the sizes of its text."""
 
-    __slots__ = ("attrs", "children", "doubt", "has_blocks", "links", "parent", "size", "tag")
+    __slots__ = ("attrs", "children", "has_blocks", "is_streamed", "links", "parent", "size", "tag")
 
     def __init__(self, tag: str, attrs: dict[str, str], parent: Element | None) -> None:
         self.tag = tag
@@ -84,8 +74,8 @@ class Element:
         """Characters of that which are in links."""
         self.has_blocks: bool | None = None
         """Kept by the writer."""
-        self.doubt: Doubt = "noscript" if tag == "noscript" else ""
-        """Why it may not be a part of the page."""
+        self.is_streamed = False
+        """Whether it is hidden until a script of the page moves it to another place."""
 
     @property
     def label(self) -> str:
@@ -145,17 +135,18 @@ class VisibleTree(NamedTuple):
 
 
 def visible_tree(parser: LexborHTMLParser) -> VisibleTree:
-    """What people see of a page, with some doubtful parts only if there is little else."""
+    """What people see of a page; what they see only without scripts, and what React streams behind
+    the page and then moves into it, only if that is most of it."""
     root = Element("body", {}, None)
     if parser.body is None:
         return VisibleTree(root, False)
     is_cut = _fill(root, parser.body, _streamed(parser))
     root.measure()
-    for doubt, share in _SHARES.items():
-        found = {each for each in root.walk() if each.doubt == doubt}
-        outer = [each for each in found if found.isdisjoint(each.above())]
-        if sum(each.size for each in outer) <= share * root.size:
-            root.drop(found.__contains__)
+    unscripted = {each for each in root.walk() if each.tag == "noscript"}
+    streamed = {each for each in root.walk() if each.is_streamed}
+    for doubtful in (unscripted, streamed):
+        if sum(each.size for each in doubtful) * 2 <= root.size:
+            root.drop(doubtful.__contains__)
     return VisibleTree(root, is_cut)
 
 
@@ -187,10 +178,7 @@ def _fill(root: Element, body: LexborNode, streamed: set[str]) -> bool:
                     if left < 0:
                         return True
                     element = Element(tag, attrs, parent)
-                    if is_streamed:
-                        element.doubt = "streamed"
-                    elif attrs.get("aria-hidden", "").lower() == "true":
-                        element.doubt = "aria"
+                    element.is_streamed = is_streamed
                     parent.children.append(element)
                     if (child := node.first_child) is not None:
                         stack.append((node.next, parent, depth, keeps_space))
@@ -221,7 +209,7 @@ def _unseen() -> re.Pattern[str]:
 
 def is_hidden(attrs: dict[str, str]) -> bool:
     """Whether people do not see an element with these attributes."""
-    if "hidden" in attrs:
+    if "hidden" in attrs or attrs.get("aria-hidden", "").lower() == "true":
         return True
     if not _HIDDEN_CLASSES.isdisjoint(attrs.get("class", "").split()):
         return True

@@ -1,6 +1,7 @@
 """Types that several sections use, and settings of HTTP requests."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 from clawkit.config.section import Conflict, Name, Positive, SecretInput, Section
@@ -47,6 +48,9 @@ ModelInput = Name | ModelChoice
 """`provider/model`, an alias, or an object with fallbacks."""
 
 
+_HOST_ENTRY = r"[^\s/:@?#\[\]]+|(\[)?[0-9a-fA-F:.]*:[0-9a-fA-F.]*:[0-9a-fA-F:.]*(?(1)\])"
+
+
 class SsrfPolicy(Section):
     dangerously_allow_private_network: bool = False  #: Allow private and local addresses.
     allow_rfc2544_benchmark_range: bool = False  #: Allow 198.18.0.0/15, a range for benchmarks.
@@ -54,6 +58,18 @@ class SsrfPolicy(Section):
     allowed_hostnames: list[str] = []  #: Host names that may resolve to private addresses.
     hostname_allowlist: list[str] = []  #: Only these hosts, if any; `*.example.com` for subdomains.
     blocked_hostnames: list[str] = []  #: Host names that are always refused.
+
+    @classmethod
+    def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
+        for key in ("allowedHostnames", "hostnameAllowlist", "blockedHostnames"):
+            for number, entry in enumerate(raw.get(key) or ()):
+                # It would match nothing: a list that blocks would not.
+                if isinstance(entry, str) and not re.fullmatch(_HOST_ENTRY, entry.strip()):
+                    yield (
+                        (key, number),
+                        f"invalid host {entry!r}",
+                        "Use a name, *.example.com or an address, without port and path",
+                    )
 
 
 class ScopeMatch(Section):
