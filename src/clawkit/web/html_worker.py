@@ -24,7 +24,7 @@ from clawkit.web.extract import Mode, Page, extract_page
 
 MAX_SIMPLE = 256 * 1024
 MAX_SIMPLE_TAGS = 6_000
-MAX_SIMPLE_COPIES = 1_000_000
+MAX_SIMPLE_COPIES = 500_000
 MAX_ANSWER = 64 * 1024 * 1024
 
 _FORMATTING = r"(?i)<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])"
