@@ -26,7 +26,7 @@ from clawkit.errors import ToolError, ToolInputError
 from clawkit.media import decoder
 from clawkit.media.local import MAX_CHILDREN, LocalMedia, _read_answer, make_decoder
 from clawkit.process.confine import start_helper
-from clawkit.process.isolated import NoAnswerError, Running
+from clawkit.process.isolated import NoAnswerError, IsolatedProcess
 from clawkit.process.landlock import available
 
 from .files import photo, png_of_zeros, save, text_pdf
@@ -185,7 +185,7 @@ async def test_a_call_cancelled_at_once_leaves_no_process() -> None:
 
 
 def test_a_decoder_that_was_stopped_before_it_started_ends_at_once() -> None:
-    running = Running[object](make_decoder())
+    running = IsolatedProcess[object](make_decoder())
     running.stop()
     request = b'{"op": "picture", "size": 9, "max_side": 9, "max_bytes": 9}\n'
     with pytest.raises(NoAnswerError) as caught:

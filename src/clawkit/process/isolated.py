@@ -54,7 +54,7 @@ class Isolated(NamedTuple):
     async def ask(self, request: Sequence[bytes], read: Read[T], timeout_s: float) -> T:
         """Start it, send a request and return what `read` makes of its output. Raises `OSError` if
         it cannot be started, `TimeoutError`, `NoAnswerError`, and what `read` raises."""
-        running = Running[T](self)
+        running = IsolatedProcess[T](self)
         try:
             async with asyncio.timeout(timeout_s):
                 return cast("T", await in_thread(running.run, request, read))
@@ -62,7 +62,7 @@ class Isolated(NamedTuple):
             running.stop()
 
 
-class Running(Generic[T]):
+class IsolatedProcess(Generic[T]):
     """One process. `run` blocks; any other thread may `stop` it."""
 
     def __init__(self, program: Isolated) -> None:

@@ -337,7 +337,8 @@ def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) ->
 
 def _depth(json: str) -> int:
     """How deep the arrays and objects of a text are in each other."""
-    marks = re.findall(r'[\[{\]}]|"(?:[^"\\]|\\.)*+"', json)
+    # It also matches a string without an end, so that none is looked at twice.
+    marks = re.findall(r'(?s)[\[{\]}]|"(?:[^"\\]|\\.?)*(?:"|\Z)', json)
     steps = (1 if each in "[{" else -1 for each in marks if each[0] != '"')
     return max(accumulate(steps), default=0)
 
