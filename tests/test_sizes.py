@@ -43,9 +43,8 @@ BUDGETS = {
     # large files in linear time; webhooks of GitHub, and
     # the budget of heartbeats; deferred tools; what an MCP server may access, and how to log in
     # there; where plugins and skills may be, and their settings; what of the settings of an MCP
-    # server would fail only when it is used.
-    # Host lists that would match nothing are refused.
-    "config": 4_235,
+    # server would fail only when it is used, and which hosts would match nothing.
+    "config": 4_240,
     # The schemas of tools, in a third of the time: all are declared at every start; text from
     # outside, marked as untrusted.
     # Failures in words for all who show them, and what is wrong with a value that may be null.
@@ -64,7 +63,7 @@ BUDGETS = {
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level.
-    "media": 425,
+    "media": 376,
     # The operator answers what the person typed although other messages follow it; models of
     # plugins; secrets of the configuration, moved here from the top level; what is the same in each
     # request is written once, and fields of an answer that are not there are not looked into.
@@ -77,8 +76,9 @@ BUDGETS = {
     # Which agent answers, by bindings; rules about the hosts of URLs.
     "policy": 775,
     # Commands in a sandbox have records, too: their processes as seen from outside; JSON-RPC over
-    # pipes, which came here from lsp, because MCP servers speak it, too.
-    "process": 4_485,
+    # pipes, which came here from lsp, because MCP servers speak it, too; programs that read hostile
+    # data, which came here from media and web.
+    "process": 4_550,
     "redact": 460,
     # Files for a sub-agent are mounted read-only, and so are skills.
     "sandbox": 3_415,

@@ -24,8 +24,9 @@ from tests.tables import table
 import clawkit
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.media import decoder
-from clawkit.media.local import MAX_CHILDREN, LocalMedia, _Decoder, _read_answer, make_hold
+from clawkit.media.local import MAX_CHILDREN, LocalMedia, _read_answer, make_decoder
 from clawkit.process.confine import start_helper
+from clawkit.process.isolated import IsolatedProcess, NoAnswerError
 from clawkit.process.landlock import available
 
 from .files import photo, png_of_zeros, save, text_pdf
@@ -76,7 +77,7 @@ async def stopped_at_work(
         started.append(process.pid)
         return process
 
-    with patch("clawkit.media.local.start_helper", start_stopped):
+    with patch("clawkit.process.isolated.start_helper", start_stopped):
         task = asyncio.ensure_future(work)
         await until(lambda: bool(started))
     (pid,) = started
@@ -92,7 +93,9 @@ async def stopped_at_work(
 def run_held(program: str, *args: str) -> str:
     """What a program prints that may do as much as the decoder."""
     argv = [sys.executable, "-I", "-S", "-c", program, *args]
-    process = start_helper(argv, cwd="/", env={}, hold=make_hold(), stderr=subprocess.STDOUT)
+    process = start_helper(
+        argv, cwd="/", env={}, hold=make_decoder().hold, stderr=subprocess.STDOUT
+    )
     return process.communicate()[0].decode()
 
 
@@ -182,10 +185,12 @@ async def test_a_call_cancelled_at_once_leaves_no_process() -> None:
 
 
 def test_a_decoder_that_was_stopped_before_it_started_ends_at_once() -> None:
-    decoder = _Decoder()
-    decoder.stop()
-    with pytest.raises(ToolError, match="the decoder failed"):
-        decoder.run(b'{"op": "picture", "size": 9, "max_side": 9, "max_bytes": 9}\n', b"")
+    running = IsolatedProcess[object](make_decoder())
+    running.stop()
+    request = b'{"op": "picture", "size": 9, "max_side": 9, "max_bytes": 9}\n'
+    with pytest.raises(NoAnswerError) as caught:
+        running.run((request, b""), _read_answer)
+    assert caught.value.code == -signal.SIGKILL
 
 
 async def test_a_call_that_takes_too_long_is_ended() -> None:

@@ -12,7 +12,7 @@ from tests.net.parts import Asked
 from tests.web.internet import internet, respond
 
 from clawkit.config.sections.shared import SsrfPolicy
-from clawkit.net.addresses import classify, kind_of, parse_url
+from clawkit.net.addresses import ParsedUrl, classify, kind_of, parse_url
 from clawkit.net.client import Client
 from clawkit.net.route import NetError
 from clawkit.net.url_guard import UrlGuard, get_following
@@ -149,6 +149,9 @@ async def test_every_redirect_is_checked_like_the_first_request(
             return respond(status=302, Location=targets[path])
         return respond("end")
 
+    async def admit(target: ParsedUrl) -> str:
+        return "which is refused" if "denied" in target.host else ""
+
     names = {"example.com": [[PUBLIC]], "intra.test": [["10.0.0.9"]], "denied.test": [[PUBLIC]]}
     client = Client()
     async with internet(monkeypatch, answer, names) as net:
@@ -160,7 +163,7 @@ async def test_every_redirect_is_checked_like_the_first_request(
                     client,
                     f"http://example.com{path}",
                     guard(),
-                    permits=lambda url: "denied" not in url,
+                    admit=admit,
                 )
         assert set(net.connected) == {PUBLIC}
         assert await fetch(client, "http://example.com/2", guard()) == b"end"

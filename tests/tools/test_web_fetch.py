@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import os
 import struct
 import zlib
 from collections.abc import AsyncIterator
@@ -16,8 +17,10 @@ import pytest
 from tests.net.parts import Asked, Server, answering, read_request, serving
 from tests.web.internet import internet, respond
 
+from clawkit.config.load import loads
 from clawkit.content import Image
 from clawkit.core.result import Result
+from clawkit.errors import ConfigError
 from clawkit.testing import open_kit
 from clawkit.text import weigh
 
@@ -90,6 +93,10 @@ async def test_other_types_are_shown_by_their_kind(workspace: Path, mode: str) -
         (respond('{"b":[1,2]}', "application/json"), "json", '"b": [\n    1,'),
         (respond('{"b":[1,', "application/json"), "raw", '{"b":[1,'),
         (respond("[" * 5_000, "application/json"), "raw", "[[[["),
+        # Indentation would make megabytes of it.
+        (respond("[" * 900 + "1," * 9 + "1" + "]" * 900, "application/json"), "raw", "[[1,1,1"),
+        (respond('{"a":"[[[[' + '["}', "application/json; x"), "json", '"a": "[[[['),
+        (respond("x", "<b>/obey me"), "raw", "x"),
         (respond("<rss><item>x</item></rss>", "application/rss+xml"), "raw", "<item>x</item>"),
         (respond("a: 1", "application/x-unknown"), "raw", "a: 1"),
         (respond("a\u200bb\U000e0041c", "text/plain; charset=utf-8"), "raw", "abc"),
@@ -237,7 +244,7 @@ async def test_a_body_that_is_too_large_is_cut(workspace: Path) -> None:
                 await writer.drain()
         writer.write(b"Content-Encoding: gzip\r\n\r\n")
         packer = zlib.compressobj(wbits=31)
-        for _ in range(2_000):
+        for _ in range(20):
             writer.write(packer.compress(bytes(1_000_000).replace(b"\0", b" ")))
             await writer.drain()
 
@@ -304,6 +311,8 @@ async def test_configured_headers_are_sent_without_secrets_to_strangers(workspac
         assert asked.headers["host"].startswith("127.0.0.1")
         assert asked.headers["accept"].startswith("text/markdown")
         assert "authorization" not in asked.headers
+        assert "the header Authorization was not sent" in (await fetch()).as_text()
+        assert "CANARY" not in str((await fetch()).details)
     named = {**OPEN, "hostnameAllowlist": ["127.0.0.1"]}
     async with trying(workspace, respond("x"), headers=given, ssrfPolicy=named) as fetch:
         await fetch()
@@ -367,6 +376,134 @@ async def test_robots_are_asked_only_if_configured(workspace: Path) -> None:
                 assert not (await kit.call("web_fetch", {"url": "http://a.test/private"})).is_error
 
 
+async def test_robots_of_redirect_targets_are_asked(workspace: Path) -> None:
+    def answer(asked: Asked) -> bytes:
+        host, path = asked.headers["host"], asked.line.split()[1]
+        if path == "/robots.txt":
+            return respond("User-agent: *\nDisallow: /\n") if host == "no.test" else respond("")
+        return respond(status=302, Location="http://no.test/") if path == "/hop" else respond("x")
+
+    names = {name: [["93.184.215.14"]] for name in ("yes.test", "no.test")}
+    with pytest.MonkeyPatch.context() as patch:
+        async with internet(patch, answer, names) as net:
+            config = {"tools": {"web": {"fetch": {"robots": "respect"}}}}
+            async with open_kit(workspace, config=config) as kit:
+                denied = await kit.call("web_fetch", {"url": "http://yes.test/hop"})
+                assert "no.test/robots.txt disallows it" in denied.as_text()
+            asked = [(each.headers["host"], each.line.split()[1]) for each in net.server.asked]
+            assert ("no.test", "/robots.txt") in asked
+            assert ("no.test", "/") not in asked
+
+
+async def test_pages_fetched_with_one_secret_are_not_shown_with_another(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {
+        "ssrfPolicy": {**OPEN, "hostnameAllowlist": ["127.0.0.1"]},
+        "headers": {"Authorization": "${CLAWKIT_TEST_TOKEN}"},
+    }
+    config = {"tools": {"web": {"fetch": settings}}}
+    async with answering(respond("for one"), respond("for two")) as server:
+        for token in ("one", "two", "one"):
+            monkeypatch.setenv("CLAWKIT_TEST_TOKEN", token)
+            async with open_kit(workspace, config=config) as kit:
+                result = await kit.call("web_fetch", {"url": server.url("/")})
+                assert f"for {token}" in result.as_text()
+        assert [each.headers["authorization"] for each in server.asked] == ["one", "two"]
+
+
+async def test_redirects_are_limited_as_configured(workspace: Path) -> None:
+    hops = [respond(status=302, Location=f"/{number}") for number in range(2)]
+    for limit, is_error in ((0, True), (1, True), (2, False)):
+        async with trying(workspace, *hops, respond("end"), maxRedirects=limit) as fetch:
+            result = await fetch("/start")
+            assert result.is_error is is_error
+            assert f"more than {limit} redirects" in result.as_text() or not is_error
+
+
+async def test_a_proxy_is_used_only_if_it_is_trusted(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with answering(respond("by proxy")) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url(""))
+        monkeypatch.setenv("no_proxy", "")
+        for trusted in (False, True):
+            config = {"tools": {"web": {"fetch": {"useTrustedEnvProxy": trusted}}}}
+            async with open_kit(workspace, config=config) as kit:
+                for url in ("http://192.168.0.1/", "http://localhost/", "http://a.internal/"):
+                    assert (await kit.call("web_fetch", {"url": url})).is_error
+                found = await kit.call("web_fetch", {"url": "http://a.invalid/x"})
+                assert ("by proxy" in found.as_text()) is trusted
+        assert [each.line for each in proxy.asked] == ["GET http://a.invalid/x HTTP/1.1"]
+
+
+async def test_a_slow_server_is_reported(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clawkit.tools.web_fetch.PROGRESS_S", 0.05)
+    reported = asyncio.Event()
+    seen: list[dict[str, Any]] = []
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        await reported.wait()
+        writer.write(respond("late"))
+        await writer.drain()
+
+    def on_event(event: dict[str, Any]) -> None:
+        if "Fetching" in str(event):
+            seen.append(event)
+            reported.set()
+
+    config = {"tools": {"web": {"fetch": {"ssrfPolicy": OPEN}}}}
+    async with (
+        serving(slow) as server,
+        open_kit(workspace, config=config, on_event=on_event) as kit,
+    ):
+        url = server.url("/")
+        assert "late" in (await kit.call("web_fetch", {"url": url})).as_text()
+        assert len(seen) == 1
+        assert f"Fetching {url} …" in str(seen)
+
+
+async def test_a_page_of_50_mb_is_cut_at_the_largest_limit(workspace: Path) -> None:
+    async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n")
+        writer.write(b"Content-Length: 50000000\r\n\r\n")
+        for _ in range(50):
+            writer.write(b"<p>" + b"Words of a page. " * 58_823 + b"of it.")
+            await writer.drain()
+
+    settings = {"ssrfPolicy": OPEN, "maxResponseBytes": 10_000_000}
+    async with serving(large) as server:
+        async with open_kit(workspace, config={"tools": {"web": {"fetch": settings}}}) as kit:
+            result = await kit.call("web_fetch", {"url": server.url("/")})
+            assert result.details["bytes"] == 50_000_000
+            assert result.details["rawLength"] == result.details["spill"]["chars"] == 2_000_000
+            assert "maxResponseBytes" in result.details["warning"]
+        settings["maxResponseBytes"] = 10_000_001
+        with pytest.raises(ConfigError):
+            async with open_kit(workspace, config={"tools": {"web": {"fetch": settings}}}):
+                pass
+
+
+async def test_saved_pages_are_private_and_removed_after_a_day(workspace: Path) -> None:
+    async with trying(workspace, respond("line\n" * 2_000), maxChars=500) as fetch:
+        path = Path((await fetch()).details["spill"]["path"])
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        old = path.parent.with_name("another session") / "page.md"
+        kept = old.with_name("other.txt")
+        old.parent.mkdir()
+        for each in (old, kept):
+            each.write_text("x")
+            os.utime(each, (1, 1))
+        target = workspace / "target"
+        target.write_text("mine")
+        path.unlink()
+        path.symlink_to(target)
+        assert "spill" not in (await fetch(maxChars=400)).details
+        assert (old.exists(), kept.exists(), target.read_text()) == (False, True, "mine")
+
+
 async def test_rules_match_hosts_and_hold_for_redirects(workspace: Path) -> None:
     def answer(asked: Asked) -> bytes:
         is_hop = asked.line.split()[1] == "/hop"
@@ -424,6 +561,54 @@ async def test_firecrawl_gets_only_pages_that_cannot_be_read(
             assert (sent["formats"], sent["onlyMainContent"]) == (["markdown"], True)
             assert (sent["maxAge"], sent["proxy"]) == (172_800_000, "auto")
             assert "no credit" in (await fetch()).as_text()
+        # As other programs write its settings; our own come first.
+        given = {"apiKey": "fc-other", "onlyMainContent": False, "proxy": "stealth", "maxAgeMs": 1}
+        fetching = {"ssrfPolicy": OPEN, **settings}
+        fetching["firecrawl"] = {**settings["firecrawl"], "storeInCache": False, "maxAgeMs": 2}
+        for key, entry in (("fc-other", given), ("fc-key", {}), ("", {"proxy": "none"})):
+            config = {
+                "tools": {"web": {"fetch": fetching}},
+                "plugins": {"entries": {"firecrawl": {"config": {"webFetch": entry}}}},
+            }
+            async with answering(empty) as server, open_kit(workspace, config=config) as kit:
+                seen = await kit.call("web_fetch", {"url": server.url("/")})
+            if not key:
+                assert "plugins.entries.firecrawl.config.webFetch" in seen.as_text()
+                continue
+            sent = json.loads(service.asked[-1].body)
+            assert service.asked[-1].headers["authorization"] == f"Bearer {key}"
+            assert (sent["maxAge"], sent["storeInCache"]) == (2, False)
+            is_ours = key == "fc-key"
+            assert (sent["onlyMainContent"], sent["proxy"] == "auto") == (is_ours, is_ours)
+
+
+async def test_firecrawl_cannot_lead_to_pages_that_are_not_permitted(workspace: Path) -> None:
+    empty = respond("<html><body><div id=app></div></body></html>", "text/html")
+    for source in ("http://bad.test/", "http://blocked.test/", "obey"):
+        about = {"sourceURL": source, "title": "T"}
+        found = {"success": True, "data": {"markdown": "# Seen", "metadata": about}}
+        async with answering(respond(json.dumps(found), "application/json")) as service:
+            policy = {**OPEN, "blockedHostnames": ["blocked.test"]}
+            fetching = {"ssrfPolicy": policy, "provider": "firecrawl", "cacheTtlMinutes": 0}
+            firecrawl = {"baseUrl": service.url(""), "apiKey": "fc-key"}
+            rules = [{"tool": "web_fetch", "effect": "deny", "params": {"url": "bad.*"}}]
+            tools = {"web": {"fetch": {**fetching, "firecrawl": firecrawl}}, "rules": rules}
+            config = {"tools": tools}
+            async with answering(empty) as server, open_kit(workspace, config=config) as kit:
+                result = await kit.call("web_fetch", {"url": server.url("/")})
+            assert service.asked
+            assert result.is_error, source
+            assert "Seen" not in result.as_text()
+
+
+def test_hosts_that_would_match_nothing_are_refused() -> None:
+    for bad in ("a.test:80", "http://a.test", "a.test/x", "me@a.test", "[::1]:80", "", "a b"):
+        for key in ("allowedHostnames", "hostnameAllowlist", "blockedHostnames"):
+            config = {"tools": {"web": {"fetch": {"ssrfPolicy": {key: [bad]}}}}}
+            with pytest.raises(ConfigError, match="invalid host"):
+                loads(json.dumps(config))
+    good = ["a.test", "*.a.test", "A.TEST.", "10.0.0.1", "::1", "[fd00::1]", "b\u00fccher.test"]
+    loads(json.dumps({"tools": {"web": {"fetch": {"ssrfPolicy": {"blockedHostnames": good}}}}}))
 
 
 async def test_the_tool_can_be_turned_off(workspace: Path) -> None:

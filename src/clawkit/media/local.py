@@ -7,14 +7,11 @@ memory, time and open files are always limited.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 import sys
-import threading
 from base64 import b64encode
-from subprocess import PIPE, Popen
-from typing import IO, Annotated, cast
+from typing import IO, Annotated
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -25,8 +22,7 @@ from clawkit.content import Image
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.media import decoder, protocols
-from clawkit.process.confine import start_helper
-from clawkit.process.landlock import SYSTEM, Hold, available
+from clawkit.process.isolated import Isolated, NoAnswerError
 from clawkit.text import human_size, one_line
 
 TIMEOUT_S = 30.0
@@ -102,14 +98,14 @@ class LocalMedia:
         line = msgspec.json.encode({**request, "size": len(data)}) + b"\n"
         loop = asyncio.get_running_loop()
         async with self._slots.setdefault(loop, asyncio.Semaphore(MAX_CHILDREN)):
-            decoder = _Decoder()
             try:
-                async with asyncio.timeout(self._timeout_s):
-                    answer: _Answer = await in_thread(decoder.run, line, data)
+                answer = await make_decoder().ask((line, data), _read_answer, self._timeout_s)
             except TimeoutError:
                 raise ToolError(f"decoding took longer than {self._timeout_s:g} s") from None
-            finally:
-                decoder.stop()
+            except NoAnswerError as error:
+                raise explain_end(error.code) from None
+            except OSError as error:
+                raise ToolError(f"the decoder cannot be started: {error}") from error
         head, _ = answer
         if missing := head.missing:
             name = missing.partition(".")[0]
@@ -121,69 +117,11 @@ class LocalMedia:
         return answer
 
 
-class _Decoder:
-    """One decoder process. `run` blocks; any other thread may `stop` it."""
-
-    def __init__(self) -> None:
-        self._process: Popen[bytes] | None = None
-        self._stopped = False
-        # A process may be signalled only before it is reaped, when its pid may be reused.
-        self._lock = threading.Lock()
-
-    def run(self, line: bytes, data: bytes) -> _Answer:
-        try:
-            hold = make_hold() if available() else None
-            process = start_helper(make_argv(), cwd="/", env={}, hold=hold, stdin=PIPE)
-        except OSError as error:
-            raise ToolError(f"the decoder cannot be started: {error}") from error
-        with self._lock:
-            self._process = process
-        if self._stopped:
-            self.stop()
-        # Both are pipes, which the type of Popen does not express.
-        requests, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
-        with answers:
-            try:
-                # It reads everything before it answers; if it dies, there is no answer.
-                with contextlib.suppress(BrokenPipeError), requests:
-                    requests.write(line)
-                    requests.write(data)
-                answer = _read_answer(answers)
-            finally:
-                self.stop()
-                # Wait without the lock: the event loop may call `stop` in the meantime.
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-                with self._lock:
-                    process.wait()
-        if answer is None:
-            raise explain_end(process.returncode)
-        return answer
-
-    def stop(self) -> None:
-        """Kill the process if it runs, or as soon as it is started."""
-        with self._lock:
-            self._stopped = True
-            if self._process is not None and self._process.returncode is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def make_argv() -> list[str]:
-    """The command line of the decoder: without `site`, with the libraries next to clawkit."""
-    return [sys.executable, "-I", "-S", decoder.__file__, *_libraries()]
-
-
-def make_hold() -> Hold:
-    """What the decoder may access: Python and its libraries, no files of the user."""
-    base = sys.base_prefix
-    python = (f"{base}/lib", f"{base}/lib64", f"{sys.prefix}/pyvenv.cfg", decoder.__file__)
-    return Hold(read=(*python, *_libraries()), run=(sys.executable, *SYSTEM))
-
-
-def _libraries() -> list[str]:
-    """Directories of installed libraries, never the current directory."""
+def make_decoder() -> Isolated:
+    """The program, with the directories of installed libraries, never the current directory."""
     ours = os.path.dirname(os.path.dirname(msgspec.__file__))
     places = (path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
-    return list(dict.fromkeys((ours, *places)))
+    return Isolated(decoder.__file__, list(dict.fromkeys((ours, *places))))
 
 
 def _read_answer(answers: IO[bytes]) -> _Answer | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urljoin
@@ -100,11 +100,11 @@ async def get_following(
     max_redirects: int,
     timeout_s: float,
     idle_s: float,
-    permits: Callable[[str], bool] = lambda _url: True,
+    admit: Callable[[ParsedUrl], Awaitable[str]] | None = None,
 ) -> AsyncIterator[Arrival]:
-    """GET a URL and follow redirects, each checked like the first, and by `permits`. Entering and
-    reading raise `NetError`; `timeout_s` is for all of it. Only harmless headers get to another
-    origin."""
+    """GET a URL and follow redirects, each checked like the first. `admit` is asked for the reason
+    why a target of one is refused; it is empty if it is not. Entering and reading raise `NetError`;
+    `timeout_s` is for all of it. Only harmless headers get to another origin."""
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
     target = parse_url(url)
@@ -128,9 +128,8 @@ async def get_following(
             raise NetError("protocol", f"{target.place} redirects in a loop; it may need cookies")
         if len(seen) > max_redirects:
             raise NetError("protocol", f"more than {max_redirects} redirects, last {target.place}")
-        if not permits(there.url):
-            why = f"it redirects to {there.place}, which tools.rules do not permit"
-            raise _refused(target, why)
+        if admit is not None and (why := await admit(there)):
+            raise _refused(target, f"it redirects to {there.place}, {why}")
         seen.add(there.url)
         if there.origin != target.origin:
             headers = {name: text for name, text in headers.items() if name.lower() in HARMLESS}

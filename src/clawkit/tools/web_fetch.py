@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -83,7 +84,7 @@ async def execute(
     if notes:
         details["warning"] = one_line("; ".join(notes), MAX_WARNING)
     if page.final_url.rstrip("/") != params.url.rstrip("/"):
-        notes.insert(0, f"redirected to {one_line(defuse(page.final_url), 200)}")
+        notes.insert(0, f"redirected to {urlsplit(page.final_url).netloc}; see the source above")
     if end < len(text) or params.offset:
         notes.append(f"characters {params.offset:,}-{end:,} of {len(text):,}")
     if end < len(text):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_DEPTH = 150
 """Deeper elements become siblings."""
+MAX_ELEMENTS = 100_000
 
 
 def names(text: str) -> frozenset[str]:
@@ -41,17 +42,16 @@ _UNSEEN = (
 )
 _NO_SIZE = r"0+(?:\.0*)?(?:px|r?em|pt|%|v[wh])?"
 _FAR = r"-\d{3,}(?:\.\d*)?(?:px|r?em|pt|%|v[wh])?"
-_SWITCH = re.compile(
+_HIDING_STYLE = re.compile(
     r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
-    r"|opacity:(?:0+(?:\.0*)?|\.0+)%?)(?=[;!]|$)"
-)
-_TRICK = re.compile(
-    rf"(?:^|;)(?:font-size:{_NO_SIZE}|(?:max-)?(?:width|height):{_NO_SIZE}(?=[;!]|$)"
-    rf".*overflow:(?:hidden|clip)|overflow:(?:hidden|clip).*(?:max-)?(?:width|height):{_NO_SIZE}"
+    rf"|opacity:(?:0+(?:\.0*)?|\.0+)%?|font-size:{_NO_SIZE}"
+    rf"|(?:max-)?(?:width|height):{_NO_SIZE}(?=[;!]|$).*overflow:(?:hidden|clip)"
+    rf"|overflow:(?:hidden|clip).*(?:max-)?(?:width|height):{_NO_SIZE}"
     rf"|(?:left|right|top|bottom|text-indent|margin(?:-left|-top)?):{_FAR}"
-    rf"|clip:rect\((?:[01](?:px)?,?){{4}}\)|clip-path:inset\((?:50|100)%\)|color:transparent"
+    r"|clip:rect\((?:[01](?:px)?,?){4}\)|clip-path:inset\((?:50|100)%\)|color:transparent"
     r"|transform:scale\(0\))(?=[;!]|$)"
 )
+_STREAMED = r"""\$R[CRS]\([^()]{0,200}?["'](S:\w+)["']"""
 _HIDDEN_CLASSES = names(
     "visually-hidden visuallyhidden sr-only screen-reader-text screen-reader-only "
     "screenreader-only a11y-hidden element-invisible"
@@ -61,7 +61,7 @@ _HIDDEN_CLASSES = names(
 class Element:
     """An element, with the sizes of its text."""
 
-    __slots__ = ("attrs", "children", "has_blocks", "is_off", "links", "parent", "size", "tag")
+    __slots__ = ("attrs", "children", "has_blocks", "is_streamed", "links", "parent", "size", "tag")
 
     def __init__(self, tag: str, attrs: dict[str, str], parent: Element | None) -> None:
         self.tag = tag
@@ -74,8 +74,8 @@ class Element:
         """Characters of that which are in links."""
         self.has_blocks: bool | None = None
         """Kept by the writer."""
-        self.is_off = tag == "noscript"
-        """Whether it is shown only if a script runs, or only if none does."""
+        self.is_streamed = False
+        """Whether it is hidden until a script of the page moves it to another place."""
 
     @property
     def label(self) -> str:
@@ -130,39 +130,36 @@ class Element:
 
 class VisibleTree(NamedTuple):
     root: Element
-    is_revealed: bool
-    """Whether the page hides almost all of its text until a script runs, and that is part of it."""
+    is_cut: bool
+    """Whether the page has more elements."""
 
 
 def visible_tree(parser: LexborHTMLParser) -> VisibleTree:
-    """The visible part of a page.
-
-    What scripts switch on or off is a part of it only if there is almost nothing else.
-    """
+    """What people see of a page; what they see only without scripts, and what React streams behind
+    the page and then moves into it, only if that is most of it."""
     root = Element("body", {}, None)
     if parser.body is None:
         return VisibleTree(root, False)
-    _fill(root, parser.body)
+    is_cut = _fill(root, parser.body, _streamed(parser))
     root.measure()
-    outer = [
-        each
-        for each in root.walk()
-        if each.is_off and not any(above.is_off for above in each.above())
-    ]
-    unscripted = [each for each in outer if each.tag == "noscript"]
-    if sum(each.size for each in unscripted) * 2 > root.size:
-        shown = unscripted
-    elif sum(each.size for each in outer) * 9 > root.size * 8:
-        shown = [each for each in outer if each.size * 2 > root.size]
-    else:
-        shown = []
-    kept = set(shown)
-    root.drop(lambda each: each.is_off and each not in kept)
-    return VisibleTree(root, any(each.tag != "noscript" for each in shown))
+    unscripted = {each for each in root.walk() if each.tag == "noscript"}
+    streamed = {each for each in root.walk() if each.is_streamed}
+    for doubtful in (unscripted, streamed):
+        if sum(each.size for each in doubtful) * 2 <= root.size:
+            root.drop(doubtful.__contains__)
+    return VisibleTree(root, is_cut)
 
 
-def _fill(root: Element, body: LexborNode) -> None:
-    """Copy what can be seen. Without recursion: here the depth is the page's."""
+def _streamed(parser: LexborHTMLParser) -> set[str]:
+    """The ids of hidden elements that calls in scripts of the page show."""
+    scripts = (each.text() for each in parser.css("body script:not([type]):not([src])"))
+    return {found for each in scripts for found in re.findall(_STREAMED, each)}
+
+
+def _fill(root: Element, body: LexborNode, streamed: set[str]) -> bool:
+    """Copy what can be seen; returns whether elements were left because they are too many. Without
+    recursion: here the depth is the page's."""
+    left = MAX_ELEMENTS
     # The next node to copy on each level, the element that it goes to, its depth, and whether
     # white space counts there.
     stack: list[tuple[LexborNode | None, Element, int, bool]] = [(body.first_child, root, 1, False)]
@@ -175,10 +172,13 @@ def _fill(root: Element, body: LexborNode) -> None:
                     parent.children.append(text)
             elif tag is not None and tag[0] not in "-!" and tag not in _DROPPED:
                 attrs = {key: value or "" for key, value in node.attributes.items()}
-                hiding = find_hiding(attrs) if attrs else None
-                if hiding != "trick":
+                is_streamed = depth == 1 and attrs.get("id", "") in streamed
+                if is_streamed or not (attrs and is_hidden(attrs)):
+                    left -= 1
+                    if left < 0:
+                        return True
                     element = Element(tag, attrs, parent)
-                    element.is_off = element.is_off or hiding == "switch"
+                    element.is_streamed = is_streamed
                     parent.children.append(element)
                     if (child := node.first_child) is not None:
                         stack.append((node.next, parent, depth, keeps_space))
@@ -187,6 +187,7 @@ def _fill(root: Element, body: LexborNode) -> None:
                         keeps_space = keeps_space or tag in _KEEP_SPACE
                         continue
             node = node.next
+    return False
 
 
 def clean_text(text: str, *, keeps_space: bool = False) -> str:
@@ -206,17 +207,13 @@ def _unseen() -> re.Pattern[str]:
     return re.compile(_UNSEEN)
 
 
-def find_hiding(attrs: dict[str, str]) -> Literal["switch", "trick"] | None:
-    """How an element with these attributes is hidden from people: by what scripts switch on and
-    off, by a trick that is for good, or not at all."""
-    if attrs.get("aria-hidden", "").lower() == "true":
-        return "trick"
+def is_hidden(attrs: dict[str, str]) -> bool:
+    """Whether people do not see an element with these attributes."""
+    if "hidden" in attrs or attrs.get("aria-hidden", "").lower() == "true":
+        return True
     if not _HIDDEN_CLASSES.isdisjoint(attrs.get("class", "").split()):
-        return "trick"
-    if style := attrs.get("style"):
-        plain = re.sub(r"/\*.*?\*/|[\s\\]+", "", style[:2_000].lower())
-        if _TRICK.search(plain):
-            return "trick"
-        if _SWITCH.search(plain):
-            return "switch"
-    return "switch" if "hidden" in attrs else None
+        return True
+    if not (style := attrs.get("style")):
+        return False
+    plain = re.sub(r"/\*.*?\*/|[\s\\]+", "", style[:2_000].lower())
+    return _HIDING_STYLE.search(plain) is not None

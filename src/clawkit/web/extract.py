@@ -9,17 +9,16 @@ import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
 from clawkit.text import one_line
-from clawkit.web.dom import Element, clean_text, names, visible_tree
+from clawkit.web.dom import MAX_ELEMENTS, Element, clean_text, names, visible_tree
 from clawkit.web.markdown import join_url, write_markdown
-from clawkit.web.markup import bound_markup
 
 Mode = Literal["markdown", "text"]
 MAX_TITLE = 256
 MIN_TEXT = 200
 EMPTY = "the page has almost no text: it is rendered by JavaScript, or it was blocked"
-REVEALED = "the page hides this text until a script shows it; people may see something else"
 STORED = "the page shows almost nothing; this text is from its metadata, which people do not see"
-CUT = "the page has too many elements, or nests them too deeply; the rest was left out"
+
+CUT = f"the page has more than {MAX_ELEMENTS:,} elements; the rest was left out"
 
 _ASIDE = names("nav footer aside menu")
 _ASIDE_ROLES = names(
@@ -61,9 +60,8 @@ def extract_page(
 
     What is hidden from people is left out. If there is almost nothing else, `note` says so.
     """
-    html, is_cut = bound_markup(html)
     parser = LexborHTMLParser(html)
-    root, is_revealed = visible_tree(parser)
+    root, is_cut = visible_tree(parser)
     title = _find_title(parser, root)
     if base := parser.css_first("base[href]"):
         base_url = join_url(base_url, base.attributes.get("href") or "") or base_url
@@ -73,8 +71,6 @@ def extract_page(
     if len(text) < MIN_TEXT and len(stored := _stored_text(parser)) > len(text):
         text = stored
         notes.append(STORED)
-    elif is_revealed:
-        notes.append(REVEALED)
     if len(text) < MIN_TEXT and (not text or "<script" in html.lower()):
         notes.append(EMPTY)
     return Page(title, text, "; ".join(notes))
@@ -107,10 +103,8 @@ def _stored_text(parser: LexborHTMLParser) -> str:
                 best = max(best, text if isinstance(text, str) else "", key=len)
             elif isinstance(value, list):
                 todo += value
-    if "<" in best:
-        best = write_markdown(
-            visible_tree(LexborHTMLParser(bound_markup(best)[0])).root, plain=True
-        )
+    # Not parsed: it was not counted when the page was found to be simple.
+    best = re.sub(r"</?[a-zA-Z][^<>]{0,1000}>", " ", best)
     return "\n\n".join(line for each in best.splitlines() if (line := clean_text(each).strip()))
 
 

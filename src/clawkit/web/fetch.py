@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal, cast
 
@@ -34,7 +35,9 @@ SETTING = "tools.web.fetch"
 _IDLE_S = 15.0
 _EXTRACT_S = 20.0
 _MAX_ERROR_BYTES, _MAX_ERROR_CHARS = 64_000, 4_000
-_MAX_ROBOTS_BYTES, _ROBOTS_TTL_S = 500_000, 3_600.0
+_MAX_ROBOTS_BYTES, _ROBOTS_S, _ROBOTS_TTL_S = 500_000, 10.0, 3_600.0
+_MAX_JSON_DEPTH = 24
+"""Deeper values are shown as they are: their indentation would be most of the text."""
 _CACHED = msgspec.msgpack.Decoder(FetchedPage)
 _RESERVED = frozenset({"accept", "accept-encoding", "user-agent"})
 """Headers that other settings decide, or that answers depend on."""
@@ -73,7 +76,9 @@ class Fetcher:
         self._guard = UrlGuard(
             settings.ssrf_policy, f"{SETTING}.ssrfPolicy", plain=True, env=proxies
         )
-        self._headers = self._own_headers()
+        self._headers, self._unsent = self._own_headers()
+        given = settings.firecrawl.api_key
+        self._key = reveal(given) if given else env.get("FIRECRAWL_API_KEY", "")
 
     async def fetch(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:
         try:
@@ -85,8 +90,9 @@ class Fetcher:
             self._guard.route(target.url)
         except NetError as error:
             raise _failure(error) from None
-        settings = msgspec.json.encode(self._settings).decode()
-        key = "\0".join(("fetch", mode, target.url, settings))
+        # With the values of secrets: those who send others get other pages.
+        asked = (self._settings, self._headers, self._key)
+        key = "\0".join(("fetch", mode, target.url, msgspec.json.encode(asked).decode()))
         if (kept := self._cache.get(key)) is not None:
             page = replace(_CACHED.decode(kept), is_cached=True)
             if page.final_url == target.url or permits(page.final_url):
@@ -114,8 +120,9 @@ class Fetcher:
         await self._client.close()
         self._cache.close()
 
-    def _own_headers(self) -> dict[str, str]:
-        settings = self._settings
+    def _own_headers(self) -> tuple[dict[str, str], tuple[str, ...]]:
+        """What is sent, and warnings about what is not."""
+        settings, unsent = self._settings, list[str]()
         headers = {
             "Accept": "text/markdown, text/html;q=0.9, */*;q=0.1",
             "Accept-Language": "en-US,en;q=0.9",
@@ -123,21 +130,24 @@ class Fetcher:
             "User-Agent": settings.user_agent or _USER_AGENT,
         }
         for name, value in settings.headers.items():
-            is_ours = name.lower() in _RESERVED or bool(bad_name(name))
+            if name.lower() in _RESERVED or bad_name(name):
+                continue
             # The model chooses who gets it.
-            is_open = not settings.ssrf_policy.hostname_allowlist
-            if is_ours or (is_open and is_secret_name(name)):
+            if is_secret_name(name) and not settings.ssrf_policy.hostname_allowlist:
+                unsent.append(
+                    f"the header {name} was not sent: anyone could get it unless "
+                    f"{SETTING}.ssrfPolicy.hostnameAllowlist lists the hosts"
+                )
                 continue
             headers = {each: headers[each] for each in headers if each.lower() != name.lower()}
             headers[name] = self._reveal(value)
-        return headers
+        return headers, tuple(unsent)
 
     async def _get(self, target: ParsedUrl, mode: ExtractMode, permits: Permits) -> FetchedPage:
         try:
-            if self._settings.robots == "respect":
-                await self._ask_robots(target, permits)
-            timeout_s = self._settings.timeout_seconds
-            async with self._follow(target.url, permits, timeout_s) as arrival:
+            if why := await self._ask_robots(target, permits):
+                raise NetError("refused", f"{target.place} is not asked: {why}")
+            async with self._follow(target.url, permits, robots=True) as arrival:
                 response = arrival.response
                 limit = self._settings.max_response_bytes
                 is_ok = 200 <= response.status < 300
@@ -146,34 +156,40 @@ class Fetcher:
             raise _failure(error) from None
         if not is_ok:
             try:
-                return await self._scrape(arrival.url, mode)
+                return await self._scrape(arrival.url, mode, permits)
             except ToolError as error:
                 why = await _describe(response, body, arrival.url, str(error))
                 raise ToolError(f"Web fetch failed ({response.status}): {why}") from None
-        return await self._read(arrival, body[:limit], mode, is_cut=len(body) > limit)
+        return await self._read(arrival, body[:limit], mode, permits, is_cut=len(body) > limit)
 
     def _follow(
-        self, url: str, permits: Permits, timeout_s: float
+        self, url: str, permits: Permits, *, robots: bool
     ) -> AbstractAsyncContextManager[Arrival]:
+        async def admit(target: ParsedUrl) -> str:
+            if not permits(target.url):
+                return "which tools.rules do not permit"
+            return await self._ask_robots(target, permits) if robots else ""
+
+        timeout_s = self._settings.timeout_seconds
         return get_following(
             self._client,
             self._guard,
             url,
             headers=self._headers,
             max_redirects=self._settings.max_redirects,
-            timeout_s=timeout_s,
+            timeout_s=timeout_s if robots else min(_ROBOTS_S, timeout_s),
             idle_s=min(_IDLE_S, timeout_s),
-            permits=permits,
+            admit=admit,
         )
 
     async def _read(
-        self, arrival: Arrival, body: bytes, mode: ExtractMode, *, is_cut: bool
+        self, arrival: Arrival, body: bytes, mode: ExtractMode, permits: Permits, *, is_cut: bool
     ) -> FetchedPage:
         headers = arrival.response.headers
         given = headers.get("content-type", "")
-        type_ = given.partition(";")[0].strip().lower()
+        type_ = _media_type(given)
         kind = kind_of_body(type_, body)
-        size, warnings = len(body), list[str]()
+        size, warnings = len(body), list(self._unsent)
         if arrival.was_downgraded:
             warnings.append("a redirect led from https to plain http, which can be intercepted")
         if is_cut:
@@ -185,7 +201,7 @@ class Fetcher:
         page = FetchedPage(
             final_url=arrival.url,
             status=arrival.response.status,
-            content_type=one_line(type_, 100),
+            content_type=type_,
             extractor="raw",
             fetched_at=time.time(),
             size=size,
@@ -195,15 +211,17 @@ class Fetcher:
         if kind in ("pdf", "image", "binary"):
             if is_cut and kind != "binary":
                 why = f"it is larger than {human_size(len(body))} ({SETTING}.maxResponseBytes)"
-                raise ToolError(f"the {kind} at {arrival.url} cannot be shown: {why}")
+                raise ToolError(f"the {kind} cannot be shown: {why}")
             return replace(page, extractor=kind, data=b"" if kind == "binary" else body)
-        text = decode(body, given, is_cut=is_cut)
-        del body
+        text = await in_thread(decode, body, given, is_cut=is_cut)
         if kind == "html":
-            return await self._extract(page, text, mode)
-        return _as_text(page, text, kind, mode)
+            return await self._extract(page, text, mode, permits)
+        shown: FetchedPage = await in_thread(_as_text, page, text, kind, mode)
+        return shown
 
-    async def _extract(self, page: FetchedPage, html: str, mode: ExtractMode) -> FetchedPage:
+    async def _extract(
+        self, page: FetchedPage, html: str, mode: ExtractMode, permits: Permits
+    ) -> FetchedPage:
         from clawkit.web.html_worker import extract  # it loads the parser
 
         found = await extract(
@@ -215,59 +233,64 @@ class Fetcher:
         )
         if found.note:
             try:
-                return await self._scrape(page.final_url, mode)
+                return await self._scrape(page.final_url, mode, permits)
             except ToolError as error:
                 if not found.text.strip():
                     why = "; ".join(filter(None, (found.note, str(error))))
-                    raise ToolError(f"nothing to read at {page.final_url}: {why}") from None
+                    raise ToolError(f"nothing to read: {why}") from None
         notes = (found.note,) if found.note else ()
         extractor = "readability" if self._settings.readability else "raw-html"
         page = replace(page, extractor=extractor, warnings=(*page.warnings, *notes))
         return _with_text(page, found.text, found.title)
 
-    async def _scrape(self, url: str, mode: ExtractMode) -> FetchedPage:
+    async def _scrape(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:
         """The page as the provider sees it. Raises `ToolError`, without words if none is chosen."""
         if self._settings.provider != "firecrawl":
             raise ToolError("")
         from clawkit.web.firecrawl import scrape
 
-        given = self._settings.firecrawl
-        key = self._reveal(given.api_key) if given.api_key else self._env.get("FIRECRAWL_API_KEY")
-        if not key:
+        if not self._key:
             raise ToolError(f"set {SETTING}.firecrawl.apiKey or FIRECRAWL_API_KEY for Firecrawl")
-        found = await scrape(self._client, url, key, given)
+        found = await scrape(self._client, url, self._key, self._settings.firecrawl)
+        try:
+            # It may have followed redirects.
+            final = parse_url(found.url)
+            self._guard.route(final.url)
+        except NetError as error:
+            raise _failure(error) from None
+        if final.url != url and not permits(final.url):
+            raise ToolError(f"Firecrawl read {final.place}, which tools.rules do not permit")
         page = FetchedPage(
-            final_url=found.url,
+            final_url=final.url,
             status=found.status,
             content_type="text/markdown",
             extractor="firecrawl",
             fetched_at=time.time(),
             size=len(found.markdown),
+            warnings=self._unsent,
         )
-        return _with_text(page, _in_mode(found.markdown, mode), found.title)
+        return _with_text(page, _in_mode(clean(found.markdown), mode), clean(found.title))
 
-    async def _ask_robots(self, target: ParsedUrl, permits: Permits) -> None:
-        """Raises `ToolAuthorizationError` if the site does not want the page to be fetched."""
+    async def _ask_robots(self, target: ParsedUrl, permits: Permits) -> str:
+        """Why the site does not want the page to be fetched; empty if it does not mind."""
+        if self._settings.robots == "ignore":
+            return ""
         from urllib.robotparser import RobotFileParser
 
         place = parse_url(f"{target.scheme}://{target.authority}/robots.txt").url
         rules = self._cache.get(f"robots\0{place}")
         if rules is None:
-            timeout_s = min(10.0, self._settings.timeout_seconds)
-            async with self._follow(place, permits, timeout_s) as arrival:
+            async with self._follow(place, permits, robots=False) as arrival:
                 status = arrival.response.status
                 rules = await arrival.response.read(_MAX_ROBOTS_BYTES)
             if status >= 500:
-                raise ToolError(
-                    f"{place} answered {status}, so nothing is fetched ({SETTING}.robots)"
-                )
+                return f"{place} answered {status} ({SETTING}.robots)"
             rules = rules if status == 200 else b""
             self._cache.put(f"robots\0{place}", rules, _ROBOTS_TTL_S)
         robots = RobotFileParser()
         robots.parse(rules.decode("utf-8", "replace").splitlines())
-        if not robots.can_fetch(_ROBOT, target.url):
-            why = f"{place} disallows it ({SETTING}.robots)"
-            raise ToolAuthorizationError(f"{target.url} is not fetched: {why}", reason="host")
+        is_free = robots.can_fetch(_ROBOT, target.url)
+        return "" if is_free else f"{place} disallows it ({SETTING}.robots)"
 
 
 def _remove_old(folder: Path) -> None:
@@ -288,7 +311,7 @@ def _failure(error: NetError) -> ToolError:
 async def _describe(response: Response, body: bytes, url: str, more: str) -> str:
     """What a server says about a failure, marked as its words."""
     type_ = response.headers.get("content-type", "")
-    kind = kind_of_body(type_.partition(";")[0].strip().lower(), body)
+    kind = kind_of_body(_media_type(type_), body)
     said = ""
     if kind == "html":
         from clawkit.web.html_worker import extract
@@ -305,11 +328,25 @@ async def _describe(response: Response, body: bytes, url: str, more: str) -> str
 def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) -> FetchedPage:
     if kind == "markdown":
         page, text = replace(page, extractor="cf-markdown"), _in_mode(text, mode)
-    elif kind == "json":
+    elif kind == "json" and _depth(text) <= _MAX_JSON_DEPTH:
         with suppress(msgspec.MsgspecError, RecursionError):  # else shown as it is
             text = msgspec.json.format(text, indent=2)
             page = replace(page, extractor="json")
     return _with_text(page, clean(text))
+
+
+def _depth(json: str) -> int:
+    """How deep the arrays and objects of a text are in each other."""
+    # It also matches a string without an end, so that none is looked at twice.
+    marks = re.findall(r'(?s)[\[{\]}]|"(?:[^"\\]|\\.?)*(?:"|\Z)', json)
+    steps = (1 if each in "[{" else -1 for each in marks if each[0] != '"')
+    return max(accumulate(steps), default=0)
+
+
+def _media_type(content_type: str) -> str:
+    """The type without parameters, in lower case; empty if it is invalid."""
+    type_ = content_type.partition(";")[0].strip().lower()
+    return type_ if re.fullmatch(r"[a-z0-9.+-]{1,60}/[a-z0-9.+_-]{1,80}", type_) else ""
 
 
 def _with_text(page: FetchedPage, text: str, title: str = "") -> FetchedPage:

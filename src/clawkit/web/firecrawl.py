@@ -8,6 +8,7 @@ import msgspec
 
 from clawkit.config.sections.web import Firecrawl
 from clawkit.errors import ToolError
+from clawkit.external import defuse
 from clawkit.net.client import Client
 from clawkit.net.route import NetError
 from clawkit.text import one_line
@@ -69,7 +70,9 @@ async def scrape(client: Client, url: str, key: str, settings: Firecrawl) -> Scr
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         raise ToolError(f"Firecrawl answered {status} without a valid result") from None
     if status != 200 or not answer.success or answer.data is None or not answer.data.markdown:
-        raise ToolError(f"Firecrawl answered {status}: {one_line(str(answer.error or ''), 200)}")
+        raise ToolError(
+            f"Firecrawl answered {status}: {one_line(defuse(str(answer.error or '')), 200)}"
+        )
     about = answer.data.metadata
     title = about.title if isinstance(about.title, str) else " ".join(about.title or ())
     return Scraped(title, answer.data.markdown, about.source_url or url, about.status_code or 200)
