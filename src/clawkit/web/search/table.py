@@ -143,10 +143,11 @@ def ready_providers(config: Config, env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
-    """The filters that the provider of a run can do, as far as it is known; else all of them."""
+    """The filters that the provider of a run can do; all of them if a plugin may provide it."""
     named = named_provider(config)
-    ids = (named,) if named else ready
-    if not ids or not PROVIDERS.keys() >= set(ids):
+    ids = (named,) if named else ready or OFFERED
+    may_be_plugin = config.plugins is not None and not named
+    if may_be_plugin or not PROVIDERS.keys() >= set(ids):
         return frozenset(FILTERS)
     rows = [PROVIDERS[each] for each in ids]
     return frozenset().union(
