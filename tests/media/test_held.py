@@ -26,7 +26,7 @@ from clawkit.errors import ToolError, ToolInputError
 from clawkit.media import decoder
 from clawkit.media.local import MAX_CHILDREN, LocalMedia, _read_answer, make_decoder
 from clawkit.process.confine import start_helper
-from clawkit.process.isolated import NoAnswerError, IsolatedProcess
+from clawkit.process.isolated import IsolatedProcess, NoAnswerError
 from clawkit.process.landlock import available
 
 from .files import photo, png_of_zeros, save, text_pdf
