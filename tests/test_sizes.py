@@ -91,7 +91,7 @@ BUDGETS = {
     # have; the gateway that runs a session; the screen of a terminal while its command runs; jobs
     # and answers to heartbeats; finding, describing and calling deferred tools; pages
     # of the web; searching it, and the offer of a service that needs no key; memory.
-    "tools": 4_460,
+    "tools": 4_450,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
@@ -132,7 +132,9 @@ PLANNED = {
     # What sessions used, by day, model and agent, moved here from the gateway; what was said in
     # them, as text for memory.
     "sessions": 2_635,
-    "web": 2_200,
+    # More than the 2,200 planned: pages are read where they can be stopped, nothing hidden in them
+    # is shown, and answers of sixteen search services are checked as those of an enemy would be.
+    "web": 2_330,
 }
 _NOT_CODE = {
     tokenize.COMMENT,

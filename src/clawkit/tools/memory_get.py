@@ -18,9 +18,7 @@ from clawkit.tools._params import FILE_ALIASES, doc, reads_path
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: Annotated[
-        str, doc("Note to read, as memory_search names it, such as MEMORY.md", min_length=1)
-    ]
+    path: Annotated[str, doc("Note to read, as memory_search names it", min_length=1)]
     first: Annotated[int, doc("First line to show, counted from 1", ge=1)] = msgspec.field(
         default=1, name="from"
     )
@@ -60,8 +58,7 @@ TOOL = Tool(
     name="memory_get",
     label="Read note",
     description=(
-        "Read part of a note that memory_search found: MEMORY.md, USER.md or a file in memory/. A "
-        "note that does not exist is empty."
+        "Read part of a note that memory_search found: MEMORY.md, USER.md or a file in memory/."
     ),
     parameters=Params,
     execute=execute,

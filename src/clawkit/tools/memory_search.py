@@ -100,8 +100,8 @@ TOOL = Tool(
     name="memory_search",
     label="Search memory",
     description=(
-        "Search the notes in MEMORY.md and memory/ for what was said, decided or learned before. "
-        "Shows passages with path and lines; memory_get reads on."
+        "Search the notes in MEMORY.md and memory/ for what was said, decided or learned before; "
+        "memory_get reads on."
     ),
     parameters=Params,
     execute=execute,

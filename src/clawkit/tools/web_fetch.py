@@ -32,10 +32,7 @@ PROGRESS_S = 5.0
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     url: Annotated[str, doc("Address to fetch, http or https", min_length=1)]
     extract_mode: Annotated[ExtractMode, doc("Markdown with links, or plain text")] = "markdown"
-    max_chars: (
-        Annotated[int, doc("Maximum characters; as configured if left out", ge=MIN_CHARS)]
-        | UnsetType
-    ) = UNSET
+    max_chars: Annotated[int, doc("Maximum characters", ge=MIN_CHARS)] | UnsetType = UNSET
     offset: Annotated[int, doc("Characters of the page to skip", ge=0)] = 0
 
 
@@ -153,9 +150,8 @@ TOOL = Tool(
     name="web_fetch",
     label="Fetch",
     description=(
-        "Fetch a URL and return its content as readable text: web pages (Markdown or plain text), "
-        "JSON, feeds, text files, PDFs, images. Long pages come in parts; a notice at the end says "
-        "how to continue. Pages that need JavaScript or a login cannot be read."
+        "Fetch a URL as readable text: web pages, JSON, feeds, PDFs, images. Long pages come in "
+        "parts; a notice at the end says how to continue."
     ),
     parameters=Params,
     execute=execute,

@@ -37,10 +37,9 @@ async def execute(params: Params, ctx: Context) -> Result:
 async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
     """Let the person choose a provider that needs no key; returns what was saved. Raises the error
     if they choose none: no query goes to a service that they do not want."""
-    from clawkit.web.search.table import OFFERED, PROVIDERS
+    from clawkit.web.search.table import OFFERED_IN_CHAT, PROVIDERS
 
-    # An address cannot be typed here.
-    rows = [PROVIDERS[each] for each in OFFERED if not PROVIDERS[each].needs_address]
+    rows = [PROVIDERS[each] for each in OFFERED_IN_CHAT]
     names = ", ".join(row.name for row in rows)
     for number, row in enumerate(rows):
         rest = [each.name for each in rows[number + 1 :]]
@@ -77,10 +76,7 @@ def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
 TOOL = Tool(
     name="web_search",
     label="Web search",
-    description=(
-        "Search the web. Returns titles, addresses and excerpts, or an answer with its sources, "
-        "depending on the search service."
-    ),
+    description=("Search the web: titles, addresses and excerpts, or an answer with its sources."),
     parameters=Params,
     execute=execute,
     effects=effects,

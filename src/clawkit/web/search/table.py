@@ -115,6 +115,8 @@ _ROWS = (
 PROVIDERS = {row.id: row for row in _ROWS}
 OFFERED = ("parallel-free", "firecrawl", "searxng", "duckduckgo")
 """Those that need no key, as they are offered to people."""
+OFFERED_IN_CHAT = tuple(each for each in OFFERED if not PROVIDERS[each].needs_address)
+"""Those that a yes is enough for: an address cannot be typed there."""
 
 
 def settings_of(config: Config, row: ProviderRow) -> dict[str, object]:
@@ -145,7 +147,7 @@ def ready_providers(config: Config, env: Mapping[str, str]) -> tuple[str, ...]:
 def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
     """The filters that the provider of a run can do; all of them if a plugin may provide it."""
     named = named_provider(config)
-    ids = (named,) if named else ready or OFFERED
+    ids = (named,) if named else ready or OFFERED_IN_CHAT
     may_be_plugin = config.plugins is not None and not named
     if may_be_plugin or not PROVIDERS.keys() >= set(ids):
         return frozenset(FILTERS)
