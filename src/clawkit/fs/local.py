@@ -78,7 +78,7 @@ class LocalFile:
             self.close()
 
 
-class _Opening:
+class _FileOpening:
     """A file for an `async with`. Not a generator, for speed."""
 
     def __init__(self, files: LocalFileSystem, path: str) -> None:
@@ -133,8 +133,8 @@ class LocalFileSystem:
         self._is_recovered = False
         self._is_local = False
 
-    def open(self, path: str) -> _Opening:
-        return _Opening(self, path)
+    def open(self, path: str) -> _FileOpening:
+        return _FileOpening(self, path)
 
     async def list(
         self, path: str, *, after: str = "", limit: int = 1_000, details: bool = False

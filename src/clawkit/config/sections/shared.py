@@ -65,7 +65,7 @@ class SsrfPolicy(Section):
                 # Anything else would match nothing, and so block nothing.
                 if not re.fullmatch(_HOST, host.strip()):
                     hint = "Write only the name or address, such as example.com, *.example.com, ::1"
-                    yield (key, number), f"{host!r} is not a host", hint
+                    yield (key, number), f"invalid host {host!r}", hint
 
 
 class ScopeMatch(Section):
