@@ -311,6 +311,19 @@ async def test_an_idle_connection_is_closed_after_its_time() -> None:
     assert server.connections == 2
 
 
+async def test_each_idle_connection_is_closed_after_its_own_time() -> None:
+    async with (
+        answering(OK) as first,
+        answering(OK) as second,
+        making_client(idle_s=0.05) as client,
+    ):
+        await get(client, first.url())
+        await asyncio.sleep(0.03)
+        await get(client, second.url())
+        await first.ended.wait()
+        await second.ended.wait()
+
+
 async def test_a_kept_connection_that_turns_out_dead_is_replaced_once() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)

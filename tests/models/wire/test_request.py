@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.models import Cost
 from clawkit.content import Message, Summary, Text, Usage, User
-from clawkit.models.protocols import Endpoint, ModelError
+from clawkit.models.protocols import Endpoint, ModelError, Request, ToolSpec
 from clawkit.models.wire.answer import (
     MAX_ALL_ARGUMENTS,
     MAX_ARGUMENTS,
@@ -25,7 +25,7 @@ from clawkit.models.wire.answer import (
     read_arguments,
     said,
 )
-from clawkit.models.wire.completions import CompletionsDecoder
+from clawkit.models.wire.completions import CompletionsDecoder, CompletionsWire
 from clawkit.models.wire.request import (
     Piece,
     Pieces,
@@ -38,6 +38,7 @@ from clawkit.models.wire.request import (
     short_id,
     tokens,
 )
+from clawkit.models.wire.responses import ResponsesWire
 
 ENDPOINT = Endpoint(ModelRef("a", "m"), "openai-completions", "http://localhost")
 DEEP = '{"a":' * 150 + "1" + "}" * 150
@@ -274,3 +275,28 @@ def test_small_texts_say_what_they_should() -> None:
     assert said(None) == ""
     assert short_id("\ud800") == short_id("\ud800") != short_id("\ud801")
     assert len(short_id("x")) == 40
+
+
+@pytest.mark.parametrize("wire", [CompletionsWire, ResponsesWire])
+def test_what_one_request_leaves_behind_is_in_no_later_one(wire: Any) -> None:
+    first = Request("be kind", (User((Text("hi"),)),), session="s", tokens=5)
+    tool = ToolSpec("read", "Read a file", {"type": "object", "properties": {}})
+    changes: list[dict[str, Any]] = [
+        {"system": "be brief"},
+        {"system": ""},
+        {"tools": (tool,)},
+        {"thinking": "high"},
+        {"max_tokens": 7},
+        {"session": "t"},
+        {"params": {"temperature": 1, "metadata": {"a": "b"}}},
+        {"tokens": 90_000},
+        {"messages": (User((Text("more"),)),)},
+    ]
+    facts = msgspec.structs.replace(
+        ENDPOINT.facts, context_window=100_000, max_tokens=50_000, reasoning=True, is_capped=True
+    )
+    endpoint = msgspec.structs.replace(ENDPOINT, facts=facts)
+    used = wire(endpoint)
+    for change in changes:
+        for request in (first, msgspec.structs.replace(first, **change), first):
+            assert used.write(request) == wire(endpoint).write(request), change
