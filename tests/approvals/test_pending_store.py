@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -603,11 +604,9 @@ def test_two_who_find_no_file_make_one(path: str) -> None:
         barrier.wait()
         add(store)
 
-    threads = [threading.Thread(target=work, args=(store,)) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(stores)) as pool:
+        # Raises what one of them raised.
+        assert len(list(pool.map(work, stores))) == 6
     assert len(stores[0].pending(NOW)) == 6
     for store in stores:
         store.close()
