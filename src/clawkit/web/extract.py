@@ -39,7 +39,7 @@ _DOUBTFUL_WORDS = (
 )
 _ASIDE_LABEL = re.compile(rf"(?<![a-z])(?:{'|'.join(_ASIDE_WORDS.split())})")
 _DOUBTFUL_LABEL = re.compile("|".join(f"(?<![a-z])({each})" for each in _DOUBTFUL_WORDS.split()))
-_MARKED_SHARE, _HEADER_SHARE, _LABEL_SHARE, _ROOT_SHARE = 0.5, 0.25, 0.2, 0.25
+_MARKED_SHARE, _HEADER_SHARE, _LABEL_SHARE, _ROOT_SHARE = 0.65, 0.25, 0.2, 0.25
 _PARAGRAPHS_SHARE, _LINKS_SHARE = 0.75, 0.66
 _LINK_BLOCKS = names("div ul ol section table p dl")
 
