@@ -122,10 +122,10 @@ def test_a_search_shows_passages(typed: Type, note: Path) -> None:
 
 
 def test_a_search_without_notes_says_where_they_would_be(typed: Type, workspace: Path) -> None:
-    configure({"memory": {"search": {"extraPaths": [str(workspace / "none")]}}})
-    places = f"{workspace}, {workspace / 'none'}"
+    configure({"memory": {"search": {"extraPaths": [str(workspace.parent / "none")]}}})
+    places = f"{workspace}, {workspace.parent / 'none'}"
     assert typed("search", "tea").out == f"There are no notes in {places}.\n"
-    assert f"notes in  {workspace / 'none'} (does not exist)\n" in typed("status").out
+    assert f"notes in  {workspace.parent / 'none'} (does not exist)\n" in typed("status").out
 
 
 def test_sessions_are_searched_if_they_are_indexed(typed: Type, workspace: Path) -> None:
