@@ -28,7 +28,7 @@ DEFAULTS = Config()
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     query: Annotated[
         str,
-        doc("What to look for, in a few words or as a question", min_length=1, max_length=2_000),
+        doc("Words or a question", min_length=1, max_length=2_000),
     ]
     max_results: (
         Annotated[int, doc("How many passages; 6 if left out", ge=1, le=MAX_RESULTS)] | UnsetType
@@ -36,9 +36,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     min_score: (
         Annotated[float, doc("Lowest score of a passage; 0.35 if left out", ge=0, le=1)] | UnsetType
     ) = UNSET
-    corpus: Annotated[
-        Corpus, doc("memory: notes; sessions: past conversations, if indexed; all: both")
-    ] = "memory"
+    corpus: Annotated[Corpus, doc("Notes, past sessions if they are indexed, or both")] = "memory"
 
 
 async def execute(params: Params, ctx: Context, config: Config = DEFAULTS) -> Result:
