@@ -90,11 +90,13 @@ class Service:
                 left -= len(more)
             if self._before:
                 self._before(len(self.came))
-            link.sendall(next(self._replies))
+            reply = next(self._replies)
+            # Before it is sent: the answer to it may come before this thread runs again.
             self.sent.append(time.perf_counter())
+            link.sendall(reply)
 
     def gaps(self) -> list[float]:
-        """From the end of each answer to the beginning of the next request, in milliseconds."""
+        """From sending each answer to the beginning of the next request, in milliseconds."""
         return [(came - sent) * 1e3 for sent, came in zip(self.sent, self.came[1:], strict=False)]
 
     def close(self) -> None:
