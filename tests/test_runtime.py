@@ -428,3 +428,12 @@ async def test_changed_settings_of_web_and_memory_hold_at_the_next_call(workspac
             found = await kit.call("memory_search", {"query": "oolong"})
             seen.append((fetched.is_error, len(found.details["results"])))
         assert seen == [(True, 0), (False, 1), (True, 0)]
+
+
+async def test_another_model_keeps_the_services_that_were_made(workspace: Path) -> None:
+    config = {"tools": {"web": {"search": {"provider": "brave"}}}}
+    async with Toolkit.open(config, workspace=workspace, owner=True) as kit:
+        before = await kit.call("web_search", {"query": "tea"})
+        kit.alter(model=ModelRef("openai", "gpt-5"))
+        after = await kit.call("web_search", {"query": "tea"})
+    assert before.details["error"] == after.details["error"] == "missing_brave_api_key"

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Protocol
 
 from msgspec import Meta, Struct
 
-from clawkit.config.load import Loaded
 from clawkit.errors import ToolError
 
 MAX_COUNT = 10
@@ -131,9 +130,6 @@ class Searcher(Protocol):
 
     async def search_posts(self, query: PostQuery) -> WebFindings:
         """Search posts on X. Raises `SearchError`."""
-
-    def configure(self, loaded: Loaded) -> None:
-        """Use other settings from now on."""
 
     may_offer: bool
     """Whether the person can still be offered a provider: they have not declined."""

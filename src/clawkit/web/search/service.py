@@ -57,10 +57,6 @@ class WebSearcher:
         self._redactor, self._plugin = redactor, plugin
         self._cache, self._client = Cache(Path(search_cache_file(os.environ))), Client()
         self.may_offer = True
-        self.configure(loaded)
-
-    def configure(self, loaded: Loaded) -> None:
-        """Use other settings from now on."""
         self._loaded, self._config = loaded, loaded.config
         self._env = {**os.environ, **loaded.env}
         web = loaded.config.tools.web or Web()
