@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import re
 import sys
 import threading
 from types import MappingProxyType
@@ -14,7 +15,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.tables import table
 
-from clawkit.redact import MASK, Redactor, compile_pattern, is_secret_name, is_secret_setting, mask
+from clawkit.redact import (
+    MASK,
+    Redactor,
+    compile_pattern,
+    is_secret_name,
+    is_secret_setting,
+    mask,
+    masking,
+    redactor,
+)
 
 PLAIN = Redactor()
 CANARY = "CANARY7f3aCANARY7f3aCANARY"
@@ -658,3 +668,23 @@ class TestTextThatWasSearchedBefore:
         shown = [redactor.text(f"{self.LINE}{number} TOKEN=hunter{number}") for number in range(50)]
         assert [redactor.text(each) for each in shown] == shown
         assert not any("hunter" in redactor.strict(each) for each in shown)
+
+
+LEADS = re.findall(
+    r"\S+| |\n",
+    "bearer Authorization: cookie= access account _ key K k = - -- token z b ? & a1b2c3d4e5f6g7h8\n"
+    "İ ı ſ \u212a authorızation: acceſſkey: coo\u212aie: é",
+)
+
+
+@given(st.lists(st.sampled_from(LEADS), max_size=12).map("".join))
+def test_the_expression_for_a_text_finds_all_that_the_whole_one_does(text: str) -> None:
+    chosen = masking._find_lead(text)
+    spans = [found.span() for found in chosen.finditer(text)] if chosen else []
+    assert spans == [found.span() for found in re.finditer(masking._LEAD, text)]
+
+
+@table("code", range(128))
+def test_invisible_ascii_is_the_same_in_both_searches(code: int) -> None:
+    text = f"a{chr(code)}b"
+    assert redactor._has_invisible(text) is bool(re.search(redactor._INVISIBLE, text))

@@ -172,6 +172,9 @@ def test_a_query_with_frequent_words_compares_a_bounded_number(tmp_path: Path) -
         asked = ["common", "frequent", "usual", "rarities"]
         assert len(index.match(asked, "memory", 100)) == 1
         assert len(index.match(asked[:3], "memory", 100)) == 100
+        # A word that no note has is not one that is enough.
+        assert len(index.match(["unheard", *asked[:3]], "memory", 100)) == 100
+        assert index.match(["unheard"], "memory", 100) == []
     finally:
         index.close()
 

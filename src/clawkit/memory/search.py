@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import date
 
 from clawkit.memory.words import fold
+from clawkit.text import regex
 
-CANDIDATES = 200
+CANDIDATES = 100
 """Passages from each of keywords and vectors."""
 VECTOR_SHARE = 0.3
 HALF_LIFE_DAYS = 30.0
@@ -17,7 +16,8 @@ AGE_SHARE = 0.25
 """How much of its score a note can lose by its age. If old ones could lose all of it, a third of
 the questions of the benchmark in `bench/memory.py` would no longer find their answer."""
 SNIPPET_CHARS = 700
-_MAX_PLACES = 200
+_MAX_PLACES = 6
+"""Of each term in a passage."""
 _DATED = r"(\d{4})-(\d{2})-(\d{2})(?:-[^/]*)?\.md"
 
 Leg = Sequence[tuple[int, float]]
@@ -50,7 +50,7 @@ def _spread(leg: Leg) -> dict[int, float]:
 
 def recency(path: str, today: date) -> float:
     """The factor for the age of a note: 1 unless its name starts with a date in the past."""
-    found = re.fullmatch(_DATED, os.path.basename(path))
+    found = regex(_DATED).fullmatch(path.rpartition("/")[2])
     if found is None:
         return 1.0
     try:
@@ -80,11 +80,10 @@ def cut_snippet(text: str, terms: Sequence[str]) -> str:
     folded = fold(text)
     if len(folded) != len(text):  # positions would not be the same
         folded = text
-    words = "|".join(re.escape(term.replace(" ", "")[:24]) for term in terms) or "(?!)"
-    places = [(found.start(), found[0]) for found in re.finditer(words, folded)][:_MAX_PLACES]
+    places = [(at, term) for term in terms for at in _places(folded, term.replace(" ", ""))]
 
     def count(start: int) -> int:
-        return len({word for at, word in places if 0 <= at - start < SNIPPET_CHARS * 3 // 4})
+        return len({term for at, term in places if 0 <= at - start < SNIPPET_CHARS * 3 // 4})
 
     start = max((at for at, _ in places), key=count, default=0)
     start = min(start, len(text) - SNIPPET_CHARS)
@@ -93,3 +92,12 @@ def cut_snippet(text: str, terms: Sequence[str]) -> str:
     start = start if start > SNIPPET_CHARS // 4 else 0
     shown, end = text[start : start + SNIPPET_CHARS].strip(), start + SNIPPET_CHARS
     return f"{'…' if start else ''}{shown}{'…' if end < len(text) else ''}"
+
+
+def _places(text: str, term: str) -> Iterator[int]:
+    """The first places of a term in a passage."""
+    at = -1
+    for _ in range(_MAX_PLACES):
+        if (at := text.find(term, at + 1)) < 0:
+            return
+        yield at

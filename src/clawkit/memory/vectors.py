@@ -1,23 +1,26 @@
 """Vectors of passages in the index: one byte for each number, compared by cosine.
 
-The signs of the numbers choose the candidates, which is a comparison of bits. The candidates are
-compared by sqlite-vec if it is installed, else in Python.
+The signs of the numbers choose the candidates, which is a comparison of bits: those of all passages
+are kept in memory. The candidates are compared by sqlite-vec if it is installed, else in Python.
 """
 
 from __future__ import annotations
 
 import hashlib
-import heapq
 import math
 import os
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
 from importlib.util import find_spec
 from operator import mul
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import encode
+
 from clawkit.config.sections.plugins import MemoryVector
-from clawkit.memory.index import RANGES, MemoryIndex
+from clawkit.memory.index import RANGES, MemoryIndex, version
 from clawkit.memory.protocols import Corpus
 
 if TYPE_CHECKING:
@@ -28,10 +31,10 @@ _OVERSAMPLING = 4
 """Candidates by their signs, for each passage wanted."""
 _NEAREST = (
     "SELECT id, 1 - coalesce(vec_distance_cosine(vec_int8(data), vec_int8(?)), 1) AS near"
-    " FROM vector WHERE id IN (SELECT id FROM sign WHERE id BETWEEN ? AND ?"
-    " ORDER BY vec_distance_hamming(vec_bit(signs), vec_bit(?)) LIMIT ?)"
-    " ORDER BY near DESC LIMIT ?"
+    " FROM vector WHERE id IN (SELECT value FROM json_each(?)) ORDER BY near DESC LIMIT ?"
 )
+_SIGNS = bytes(ord("1" if 0 < value < 128 else "0") for value in range(256))
+"""For each byte of a vector, whether the number is positive."""
 Waiting = tuple[int, bytes, str]
 """A passage without a vector: its number, the hash of its text, and the text."""
 
@@ -66,6 +69,11 @@ class VectorIndex:
         self._cache_entries = cache_entries
         self._extension = extension
         self._loaded: object = None
+        self._signs: tuple[list[int], list[int]] = ([], [])
+        """The passages that have a vector, in their order, and the signs of each as bits."""
+        self._signs_at: object = None
+        self._complete_at: object = None
+        """When no passage lacked a vector."""
         self.problem = ""
         """Why vectors are compared in Python although there is an extension."""
 
@@ -74,7 +82,7 @@ class VectorIndex:
 
         def use(db: Connection) -> None:
             if _meta(db, "space") != space:
-                db.execute("DELETE FROM vector; DELETE FROM sign; DELETE FROM meta")
+                db.execute("DELETE FROM vector; DELETE FROM meta")
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('space', ?)", (space,))
 
         if self._index.run(lambda db: _meta(db, "space")) != space:
@@ -86,8 +94,16 @@ class VectorIndex:
             "SELECT id, hash, trim(trail || char(10) || text, char(10)) FROM chunk"
             " WHERE id > ? AND id NOT IN (SELECT id FROM vector) ORDER BY id LIMIT ?"
         )
-        found: Any = self._index.run(lambda db: list(db.execute(sql, (after, limit))))
-        return list(found)
+
+        def look(db: Connection) -> list[Waiting]:
+            if (at := version(db)) == self._complete_at:
+                return []
+            found: Any = list(db.execute(sql, (after, limit)))
+            if not found and not after:
+                self._complete_at = at
+            return list(found)
+
+        return self._index.run(look)
 
     def cached(self, space: str, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
         """Vectors of texts that were embedded before, by the hash of the text."""
@@ -112,13 +128,11 @@ class VectorIndex:
                 return
             dimension = str(max(map(len, made.values()), default=0))
             if _meta(db, "dimension") != dimension:
-                db.execute("DELETE FROM vector; DELETE FROM sign")
+                db.execute("DELETE FROM vector")
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('dimension', ?)", (dimension,))
             rows = [(made[key], id_, key) for id_, key, _ in waiting if key in made]
             sql = "INSERT OR REPLACE INTO vector SELECT id, ? FROM chunk WHERE id = ? AND hash = ?"
             db.executemany(sql, rows)
-            sql = "INSERT OR REPLACE INTO sign SELECT id, ? FROM vector WHERE id = ?"
-            db.executemany(sql, [(_signs(data), id_) for data, id_, _ in rows])
             if cache:
                 entries = [(_key(space, key), data) for key, data in made.items()]
                 # A new row for what is used again: the oldest rows are removed.
@@ -136,15 +150,29 @@ class VectorIndex:
         def look(db: Connection) -> list[tuple[int, float]]:
             if _meta(db, "space") != space or _meta(db, "dimension") != str(len(vector)):
                 return []
-            signs = _signs(vector)
-            if not self._can_compare(db):
-                ids = _alike(db, signs, corpus, limit * _OVERSAMPLING // 2)
+            can_compare = self._can_compare(db)
+            count = limit * _OVERSAMPLING // (1 if can_compare else 2)
+            ids = self._alike(db, vector, corpus, count)
+            if not can_compare:
                 return _compare(db, vector, ids, limit)
-            given = (vector, *RANGES[corpus], signs, limit * _OVERSAMPLING, limit)
-            found: Any = db.execute(_NEAREST, given)
+            found: Any = db.execute(_NEAREST, (vector, encode(ids).decode(), limit))
             return list(found)
 
         return self._index.run(look)
+
+    def _alike(self, db: Connection, vector: bytes, corpus: Corpus, limit: int) -> list[int]:
+        """Passages whose signs differ least from those of a vector."""
+        if (at := version(db)) != self._signs_at:
+            rows: Any = db.execute("SELECT id, data FROM vector ORDER BY id")
+            bits = {id_: int(data.translate(_SIGNS), 2) for id_, data in rows}
+            self._signs, self._signs_at = (list(bits), list(bits.values())), at
+        ids, signs = self._signs
+        first, last = RANGES[corpus]
+        part = slice(bisect_left(ids, first), bisect_right(ids, last))
+        wanted = int(vector.translate(_SIGNS), 2)
+        distances = [(wanted ^ each).bit_count() for each in signs[part]]
+        nearest = sorted(range(len(distances)), key=distances.__getitem__)
+        return [ids[part.start + at] for at in nearest[:limit]]
 
     def _can_compare(self, db: Connection) -> bool:
         """Whether the extension is there; loads it into a new connection."""
@@ -165,20 +193,6 @@ class VectorIndex:
         return True
 
 
-def _signs(vector: bytes) -> bytes:
-    """One bit for each number: whether it is positive."""
-    bits = "".join("1" if 0 < value < 128 else "0" for value in vector)
-    return int(bits, 2).to_bytes((len(bits) + 7) // 8, "little")
-
-
-def _alike(db: Connection, signs: bytes, corpus: Corpus, limit: int) -> list[int]:
-    """The passages whose signs differ least, which takes Python a microsecond each."""
-    wanted, read = int.from_bytes(signs, "little"), int.from_bytes
-    rows: Any = db.execute("SELECT id, signs FROM sign WHERE id BETWEEN ? AND ?", RANGES[corpus])
-    found = [((wanted ^ read(data, "little")).bit_count(), id_) for id_, data in rows]
-    return [id_ for _, id_ in heapq.nsmallest(limit, found)]
-
-
 def _compare(
     db: Connection, vector: bytes, ids: Iterable[int], limit: int
 ) -> list[tuple[int, float]]:
@@ -190,7 +204,7 @@ def _compare(
         other = array("b", data)
         size = math.sqrt(sum(map(mul, other, other))) or 1.0
         scored.append((sum(map(mul, wanted, other)) / (length * size), id_))
-    return [(id_, score) for score, id_ in heapq.nlargest(limit, scored)]
+    return [(id_, score) for score, id_ in nlargest(limit, scored)]
 
 
 def _meta(db: Connection, name: str) -> str:

@@ -215,8 +215,8 @@ def _mask_login(url: re.Match[str]) -> str:
 Span = tuple[int, int, str]
 """Start and end of a value, and its replacement."""
 
-# What precedes a value, except plain assignments. The search skips to a few characters that are
-# rare in prose and code, and looks around only there.
+# What precedes a value, except plain assignments. The search skips to one of a few characters, and
+# looks around only there.
 _LEAD = r"""(?x)[=\-BbKkZz](?:
     (?<=(?i:ken|ret|ord|swd|ase|key|pwd|ass|sig|ure|uth|jwt|ial|als|ion|rer|cvv|cvc)=)(?P<param>)
   | (?<=-)(?<![A-Za-z0-9_\-].)(?:-(?P<flag>[A-Za-z0-9][A-Za-z0-9_\-]{0,60}+)(?:=|[ \t]{1,4})
@@ -227,6 +227,11 @@ _LEAD = r"""(?x)[=\-BbKkZz](?:
     )(?P<header>(?:\\?["'`])?[ \t]{0,4}[:=])
   | (?<=[Bb])(?<![A-Za-z0-9_].)(?P<bearer>(?i:earer)[ \t]{1,4})
 )"""
+_SIGN_LEAD = _LEAD.replace("BbKkZz", "", 1)
+# Letters are frequent in prose, so they are looked at only if one of these words is there.
+_LETTER_LEADS = _set("bearer cookie authoriz accesskey access_key accountkey account_key")
+_ALSO_LETTERS = "\u0130\u0131\u017f\u212a"
+"""What an expression that ignores case takes for an i, s or k, and `lower` does not."""
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 # A first parameter counts only if others follow; otherwise `name=value` is an assignment.
 _MORE_PARAMS = r"[^\s&\"'<>]{1,128}&[A-Za-z0-9_.\-]{1,60}="
@@ -270,9 +275,20 @@ _PROSE = (
 
 def mask_values(text: str, *, assignments: bool) -> str:
     """Mask the values of secret parameters, flags and headers, and optionally of assignments."""
-    text = _mask_found(regex(_LEAD), text, _lead_value)
+    if lead := _find_lead(text):
+        text = _mask_found(lead, text, _lead_value)
     # The line end stands for the start of the text, where a name may begin.
     return _mask_found(regex(_NAMED), f"\n{text}", _assigned_value)[1:] if assignments else text
+
+
+def _find_lead(text: str) -> re.Pattern[str] | None:
+    """The expression for what precedes a value in this text; None if nothing can."""
+    small = text.lower()
+    if any(word in small for word in _LETTER_LEADS) or (
+        not text.isascii() and any(letter in text for letter in _ALSO_LETTERS)
+    ):
+        return regex(_LEAD)
+    return regex(_SIGN_LEAD) if "=" in text or "-" in text else None
 
 
 def _mask_found(

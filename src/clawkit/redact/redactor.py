@@ -100,6 +100,7 @@ _INVISIBLE = (
     "\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
+_VISIBLE_ASCII = b"\0\t\n\v\f\r" + bytes(range(0x20, 0x7F))
 _HIDDEN = f"\x1b\\[[0-9;:?]{{0,32}}[@-~]|{_INVISIBLE}"
 
 
@@ -200,7 +201,7 @@ class Redactor:
         if len(text) > _SHORT and not strict:
             masked = text if masked == text else masked
             # Text with invisible characters may contain other secrets for a strict search.
-            if regex(_INVISIBLE).search(masked) is None:
+            if not _has_invisible(masked):
                 recent.append(masked)
                 del recent[:-_MAX_RECENT]
         elif masked == text and len(text) <= _SHORT:
@@ -210,7 +211,7 @@ class Redactor:
         return masked
 
     def _masked_anew(self, text: str, strict: bool) -> str:
-        if regex(_INVISIBLE).search(text) is not None:
+        if _has_invisible(text):
             # Tokens first, because only these characters may separate them.
             bare = regex(_HIDDEN).sub("", self._mask_tokens(text))
             masked = self._settled(bare, strict)
@@ -233,6 +234,12 @@ class Redactor:
             if form in text:
                 text = text.replace(form, masking.mask(form))
         return masking.mask_shapes(text)
+
+
+def _has_invisible(text: str) -> bool:
+    if text.isascii():  # what is left of it without the others: faster than an expression
+        return bool(text.encode("ascii").translate(None, _VISIBLE_ASCII))
+    return regex(_INVISIBLE).search(text) is not None
 
 
 def _forms(value: str) -> Iterator[str]:
