@@ -36,11 +36,10 @@ def fill(index: MemoryIndex, made: list[list[float]]) -> None:
     sql = "INSERT INTO chunk VALUES (?, ?, ?, ?, ?, ?, ?)"
     index.run(lambda db: list(db.executemany(sql, rows)), write=True)
     store = VectorIndex(index)
-    store.use_space("one")
-    waiting = store.waiting(0, 10_000)
+    waiting = store.waiting("one", 0, 10_000)
     assert [text for _, _, text in waiting[:2]] == ["text 0", "text 1"]
     by_hash = {key: pack(each) for (_, key, _), each in zip(waiting, made, strict=True)}
-    store.put("one", waiting, by_hash, cache=True)
+    store.put("one", by_hash)
 
 
 def test_the_nearest_are_found_with_and_without_the_extension(
@@ -97,28 +96,52 @@ def test_vectors_of_another_space_or_length_are_never_compared(
     store = VectorIndex(index)
     assert not store.nearest("two", pack(made[0]), "memory", 10)
     assert not store.nearest("one", pack(made[0][:-1]), "memory", 10)
-    (first, *_) = store.cached("one", [b"\0\0"]).values()
-    assert first == pack(made[0])
-    assert not store.cached("two", [b"\0\0"])
-    store.use_space("two")
-    waiting = store.waiting(0, 10_000)
-    assert len(waiting) == COUNT
-    # What another process made for a space that is no longer in use.
-    store.put("one", waiting, {b"\0\0": first}, cache=True)
-    assert len(store.waiting(0, 10_000)) == COUNT
-    # A passage that has changed in the meantime.
-    store.put("two", [(1, b"other", "")], {b"other": first}, cache=False)
-    assert len(store.waiting(0, 10_000)) == COUNT
+    assert (store.count("one"), store.count("two")) == (COUNT, 0)
+    assert not store.waiting("one", 0, 10_000)
+    assert len(store.waiting("two", 0, 10_000)) == COUNT
+    # The vectors of one space stay while those of another are made.
+    store.put("two", {b"\0\0": pack(made[1])})
+    assert len(store.waiting("two", 0, 10_000)) == COUNT - 1
+    assert store.nearest("two", pack(made[1]), "memory", 10) == [(1, pytest.approx(1.0))]
+    assert store.nearest("one", pack(made[0]), "memory", 10)[0] == (1, pytest.approx(1.0))
+    # The same model, which now makes vectors of another length.
+    store.put("one", {b"\0\1": pack(made[0][:-1])})
+    assert (store.count("one"), store.count("two")) == (1, 1)
+    assert not store.nearest("one", pack(made[0]), "memory", 10)
     index.close()
 
 
-def test_the_cache_is_bounded(filled: tuple[MemoryIndex, list[list[float]]]) -> None:
+def test_passages_with_the_same_text_share_a_vector(
+    filled: tuple[MemoryIndex, list[list[float]]],
+) -> None:
     index, made = filled
-    store = VectorIndex(index, cache_entries=100)
-    store.put("one", store.waiting(0, 1), {b"new": pack(made[0])}, cache=True)
-    assert index.run(lambda db: db.execute("SELECT count(*) FROM cache").get) == 100
-    assert store.cached("one", [b"new"])
-    assert not store.cached("one", [b"\0\0"])
+    sql = "INSERT INTO chunk VALUES (?, 2, 1, 1, ?, '', 'text 0')"
+    index.run(lambda db: db.execute(sql, (5_000, b"\0\0")), write=True)
+    store = VectorIndex(index, find_extension(MemoryVector()))
+    assert not store.waiting("one", 0, 10_000)
+    found = store.nearest("one", pack(made[0]), "memory", 2)
+    assert [id_ for id_, _ in found] == [1, 5_000]
+    index.close()
+
+
+def test_vectors_that_are_not_in_use_are_a_bounded_cache(
+    filled: tuple[MemoryIndex, list[list[float]]],
+) -> None:
+    index, made = filled
+
+    def stored() -> object:
+        return index.run(lambda db: db.execute("SELECT count(*) FROM vector").get)
+
+    index.run(lambda db: db.execute("DELETE FROM chunk WHERE id > 10"), write=True)
+    for entries, left in ((COUNT, COUNT), (100, 110), (0, 10)):
+        assert not VectorIndex(index, cache_entries=entries).waiting("one", 0, 10)
+        assert stored() == left
+    # Those in use stay, also if there are more of them than the cache holds.
+    assert VectorIndex(index).count("one") == 10
+    # Of a space that is not in use, all is cache.
+    VectorIndex(index).put("two", {bytes([0, at]): pack(made[at]) for at in range(10)})
+    assert not VectorIndex(index, cache_entries=5).waiting("two", 0, 10)
+    assert stored() == 10
     index.close()
 
 

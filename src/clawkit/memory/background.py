@@ -20,7 +20,7 @@ from clawkit.memory.embed import (
     check_vectors,
     space_of,
 )
-from clawkit.memory.vectors import VectorIndex, Waiting, pack
+from clawkit.memory.vectors import VectorIndex, pack
 from clawkit.models.protocols import ModelError
 
 COOLDOWN_S, FINAL_COOLDOWN_S = 60.0, 600.0
@@ -37,14 +37,12 @@ class Embedding:
         embedders: Sequence[Embedder],
         vectors: VectorIndex,
         *,
-        cache: bool,
         problem: str = "",
         times: EmbedTimes = DEFAULT_TIMES,
     ) -> None:
         """`problem` is why there are no embedders although some were configured."""
         self._embedders = tuple(embedders)
         self._vectors = vectors
-        self._cache = cache
         self._times = times
         self._task: asyncio.Task[None] | None = None
         self._until: dict[int, float] = {}
@@ -90,6 +88,13 @@ class Embedding:
             except ModelError as error:
                 self._problems[at] = str(error)
 
+    async def count(self) -> int:
+        """How many passages have a vector."""
+        if not self.active:
+            return 0
+        found: int = await in_thread(self._vectors.count, space_of(self.active))
+        return found
+
     def start(self) -> None:
         """Make vectors for new passages, unless that is under way."""
         if self._ready() is not None and (self._task is None or self._task.done()):
@@ -127,26 +132,12 @@ class Embedding:
             log.warning("memory: no vectors were made: %s", error)
 
     async def _embed_all(self, at: int) -> None:
-        space = space_of(self._embedders[at])
-        await in_thread(self._vectors.use_space, space)
-        after = 0
-        while waiting := await in_thread(self._vectors.waiting, after, MAX_BATCH):
-            await self._embed(at, space, waiting)
+        space, after = space_of(self._embedders[at]), 0
+        while waiting := await in_thread(self._vectors.waiting, space, after, MAX_BATCH):
+            texts = {key: text for _, key, text in waiting}
+            made = await self._ask(at, list(texts.values()), "document")
+            await in_thread(self._vectors.put, space, dict(zip(texts, made, strict=True)))
             after = waiting[-1][0]
-
-    async def _embed(self, at: int, space: str, waiting: Sequence[Waiting]) -> None:
-        texts = {key: text for _, key, text in waiting}
-        made: dict[bytes, bytes] = {}
-        if self._cache:
-            made = await in_thread(self._vectors.cached, space, list(texts))
-        new = {key: text for key, text in texts.items() if key not in made}
-        if new:
-            vectors = await self._ask(at, list(new.values()), "document")
-            made |= dict(zip(new, vectors, strict=True))
-        # Those in the cache are of another length if the service has changed its model.
-        size = len(next(iter(vectors if new else made.values())))
-        made = {key: data for key, data in made.items() if len(data) == size}
-        await in_thread(self._vectors.put, space, waiting, made, cache=self._cache)
 
     async def _ask(self, at: int, texts: list[str], purpose: Purpose) -> list[bytes]:
         """Vectors in their stored form. Raises `ModelError`, whatever a plugin does."""

@@ -242,18 +242,16 @@ def _list(
                     if _is_hidden(name):
                         continue
                     path = f"{inside}/{name}" if inside else name
-                    if _UNUSABLE.search(name):
+                    if not name.isprintable() and _UNUSABLE.search(name):
                         problems.append(f"{root.prefix}{lead}{name!a}: rename it; left out")
+                    elif (is_wanted := root.wants(path)) and entry.is_file(follow_symlinks=False):
+                        yield lead + name, entry.stat(follow_symlinks=False)
                     elif entry.is_dir(follow_symlinks=False):
                         if depth < MAX_DEPTH:
                             folders.append((path, depth + 1))
                         else:
                             problems.append(f"{root.prefix}{lead}{name}: is too deep; left out")
-                    elif not root.wants(path):
-                        continue
-                    elif entry.is_file(follow_symlinks=False):
-                        yield lead + name, entry.stat(follow_symlinks=False)
-                    else:
+                    elif is_wanted:
                         problems.append(f"{root.prefix}{lead}{name}: is a link; links are refused")
         except OSError as error:
             problems.append(f"{root.prefix}{here}: cannot be listed: {error.strerror}")

@@ -21,7 +21,7 @@ from msgspec import Struct
 from clawkit.errors import ToolError
 from clawkit.memory.chunks import NoteChunk, split_note
 from clawkit.memory.files import MAX_PROBLEMS, UNSURE, NoteFiles, Scan
-from clawkit.memory.protocols import Corpus, IndexStatus, OnProgress, Source
+from clawkit.memory.protocols import Corpus, Hit, IndexStatus, OnProgress, Source
 from clawkit.memory.words import index_text, match_any
 from clawkit.store import DamagedError, Database
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 SESSION_ROOT = "sessions/"
-_APPLICATION = 0x636C6D33
+_APPLICATION = 0x636C6D34
 """Another one for another schema: an index of that is not migrated, but built again."""
 _SESSIONS_FROM, _END = 1 << 40, 1 << 62
 RANGES: Mapping[Corpus, tuple[int, int]] = {
@@ -47,13 +47,14 @@ CREATE TABLE chunk (
   id INTEGER PRIMARY KEY, file INTEGER NOT NULL, start_line INTEGER NOT NULL,
   end_line INTEGER NOT NULL, hash BLOB NOT NULL, trail TEXT NOT NULL, text TEXT NOT NULL);
 CREATE INDEX chunk_of_file ON chunk (file);
+CREATE INDEX chunk_by_hash ON chunk (hash);
 CREATE VIRTUAL TABLE words USING fts5(body, content='',
   tokenize="porter unicode61 remove_diacritics 2 categories 'L* M* N* Co'");
 INSERT INTO words (words, rank) VALUES ('secure-delete', 1);
 CREATE VIRTUAL TABLE term USING fts5vocab(words, row);
-CREATE TABLE vector (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
-CREATE TABLE cache (row INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, data BLOB NOT NULL);
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE vector (
+  id INTEGER PRIMARY KEY, space BLOB NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL,
+  UNIQUE (space, hash));
 """
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
 """What is written in one transaction; each file is always whole."""
@@ -75,14 +76,6 @@ class PastSessions(Protocol):
 
     def may_see(self, id_: str) -> bool:
         """Whether the session that searches may see this one."""
-
-
-class Passage(Struct, frozen=True):
-    id: int
-    path: str
-    source: Source
-    start_line: int
-    end_line: int
 
 
 class _Reading(Struct, frozen=True):
@@ -111,6 +104,9 @@ class MemoryIndex:
         self.path = self._database.path
         self._known: dict[str, str] = {}
         self._known_at: object = None
+        self._counts: dict[str, int] = {}
+        """How many passages have a term: counting them takes as long as comparing some."""
+        self._counted_at: object = None
         self._syncing = threading.Lock()
         self.pending = 0
         """Files that are not indexed yet, as far as is known."""
@@ -197,10 +193,10 @@ class MemoryIndex:
         self.run(write, write=True)
 
     def clear(self) -> None:
-        """Forget everything except cached vectors."""
+        """Forget everything except vectors."""
 
         def clear(db: Connection) -> None:
-            db.execute("DELETE FROM file; DELETE FROM chunk; DELETE FROM vector")
+            db.execute("DELETE FROM file; DELETE FROM chunk")
             db.execute("INSERT INTO words (words) VALUES ('delete-all')")
 
         with self._syncing:
@@ -219,8 +215,12 @@ class MemoryIndex:
         )
 
         def match(db: Connection) -> list[tuple[int, float]]:
-            counts = ((_frequency(db, term), term) for term in terms)
-            counted = sorted(each for each in counts if each[0])
+            if (at := version(db)) != self._counted_at:
+                self._counts, self._counted_at = {}, at
+            for term in terms:
+                if term not in self._counts:
+                    self._counts[term] = _frequency(db, term)
+            counted = sorted((self._counts[term], term) for term in terms if self._counts[term])
             totals = accumulate(count for count, _ in counted)
             kept = [
                 term
@@ -234,14 +234,15 @@ class MemoryIndex:
 
         return self.run(match) if terms else []
 
-    def passages(self, ids: Iterable[int]) -> dict[int, Passage]:
+    def passages(self, scores: Mapping[int, float]) -> dict[int, Hit]:
+        """Passages by their number, still without text."""
         sql = (
-            "SELECT chunk.id, file.path, source, start_line, end_line FROM json_each(?)"
+            "SELECT chunk.id, file.path, start_line, end_line, source FROM json_each(?)"
             " JOIN chunk ON chunk.id = json_each.value JOIN file ON file.id = chunk.file"
         )
-        given = (msgspec.json.encode(list(ids)).decode(),)
+        given = (msgspec.json.encode(list(scores)).decode(),)
         found: Any = self.run(lambda db: list(db.execute(sql, given)))
-        return {row[0]: Passage(*row) for row in found}
+        return {id_: Hit(*row, scores[id_]) for id_, *row in found}
 
     def texts(self, ids: Iterable[int]) -> dict[int, str]:
         sql = "SELECT id, text FROM chunk WHERE id = ?"
@@ -261,15 +262,12 @@ class MemoryIndex:
         def look(db: Connection) -> IndexStatus:
             sql = "SELECT problem FROM file WHERE problem <> '' ORDER BY path LIMIT ?"
             unread = [str(row[0]) for row in db.execute(sql, (MAX_PROBLEMS,))]
-            tables = ("file", "chunk", "vector")
-            notes, chunks, vectors = (
-                db.execute(f"SELECT count(*) FROM {each}").get  # noqa: S608
-                for each in tables
-            )
+            notes = db.execute("SELECT count(*) FROM file").get
+            chunks = db.execute("SELECT count(*) FROM chunk").get
             size = db.pragma("page_count") * db.pragma("page_size")
             problems = [*scan.problems, *unread]
             pending = len(gone) + sum(is_new)
-            return IndexStatus(notes, chunks, vectors, pending, size, self.path, problems=problems)
+            return IndexStatus(notes, chunks, 0, pending, size, self.path, problems=problems)
 
         return self.run(look)
 
@@ -332,7 +330,8 @@ def _replace(db: Connection, new: _Reading) -> None:
     if row and row[1:] == (new.hash, new.problem):
         db.execute("UPDATE file SET stamp = ? WHERE id = ?", (new.stamp, row[0]))
         return
-    vectors = _remove_chunks(db, row[0]) if row else {}
+    if row:
+        _remove_chunks(db, row[0])
     file = db.execute(
         "INSERT INTO file (path, source, stamp, hash, problem) VALUES (?, ?, ?, ?, ?)"
         " ON CONFLICT (path) DO UPDATE SET stamp = excluded.stamp, hash = excluded.hash,"
@@ -351,19 +350,13 @@ def _replace(db: Connection, new: _Reading) -> None:
         )
         body = index_text(f"{each.trail}\n{each.text}")
         db.execute("INSERT INTO words (rowid, body) VALUES (?, ?)", (id_, body))
-        if key in vectors:
-            db.execute("INSERT INTO vector VALUES (?, ?)", (id_, vectors[key]))
 
 
-def _remove_chunks(db: Connection, file: Any) -> dict[bytes, bytes]:
-    """Remove the passages of a file; returns their vectors, by the hash of the text."""
-    sql = "SELECT id, trail, text, hash, data FROM chunk LEFT JOIN vector USING (id) WHERE file = ?"
-    rows: Any = list(db.execute(sql, (file,)))
-    words = [(id_, index_text(f"{trail}\n{text}")) for id_, trail, text, *_ in rows]
+def _remove_chunks(db: Connection, file: Any) -> None:
+    rows: Any = db.execute("SELECT id, trail, text FROM chunk WHERE file = ?", (file,))
+    words = [(id_, index_text(f"{trail}\n{text}")) for id_, trail, text in rows]
     db.executemany("INSERT INTO words (words, rowid, body) VALUES ('delete', ?, ?)", words)
-    db.executemany("DELETE FROM vector WHERE id = ?", [(row[0],) for row in rows])
     db.execute("DELETE FROM chunk WHERE file = ?", (file,))
-    return {key: data for *_, key, data in rows if data is not None}
 
 
 def _forget(db: Connection, paths: Iterable[str]) -> None:

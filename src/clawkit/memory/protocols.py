@@ -21,10 +21,10 @@ class Hit(msgspec.Struct, frozen=True):
     """Relative to the workspace; absolute outside it. Of a session: `sessions/<id>`."""
     start_line: int
     end_line: int
+    source: Source
     score: float
     """From 0 to 1."""
-    snippet: str
-    source: Source
+    snippet: str = ""
 
 
 class MemoryHits(msgspec.Struct, frozen=True):

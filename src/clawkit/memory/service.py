@@ -28,7 +28,7 @@ from clawkit.memory.index import SESSION_ROOT, MemoryIndex, PastSessions
 from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
 from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
-from clawkit.memory.vectors import VectorIndex, find_extension
+from clawkit.memory.vectors import CACHE_ENTRIES, VectorIndex, find_extension
 from clawkit.memory.words import MAX_QUERY_CHARS, read_terms
 from clawkit.net.client import Client
 from clawkit.store import DamagedError
@@ -122,13 +122,13 @@ class LocalMemory:
         self._noted = files if "memory" in sources else None
         self._transcripts = transcripts if "sessions" in sources else None
         self._index = MemoryIndex(index_path)
-        self._vectors = VectorIndex(self._index, find_extension(settings.store.vector))
+        self._vectors = VectorIndex(
+            self._index,
+            find_extension(settings.store.vector),
+            cache_entries=CACHE_ENTRIES if settings.cache.enabled else 0,
+        )
         self._embedding = Embedding(
-            embedders,
-            self._vectors,
-            cache=settings.cache.enabled,
-            problem=embedding_problem,
-            times=times,
+            embedders, self._vectors, problem=embedding_problem, times=times
         )
         self._client = client
         self._excerpt_chars = excerpt_chars
@@ -188,27 +188,21 @@ class LocalMemory:
         terms = read_terms(query, index.split)
         by_words: Leg = index.match(terms, corpus, CANDIDATES)
         by_vector: Leg = self._vectors.nearest(*vector, corpus, CANDIDATES) if vector else ()
-        scores = mix(by_words, by_vector)
         today = self._today()
         seen = {
             id_: each
-            for id_, each in index.passages(scores).items()
+            for id_, each in index.passages(mix(by_words, by_vector)).items()
             if each.source == "memory" or self._may_see(each.path.removeprefix(SESSION_ROOT))
         }
-        scores = {id_: scores[id_] * recency(each.path, today) for id_, each in seen.items()}
+        scores = {id_: each.score * recency(each.path, today) for id_, each in seen.items()}
         # The words of the query, or a similar meaning, are better than nothing.
         also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
         chosen = choose(scores, also, count, lowest, strict=strict)
         # Secrets that became known after the note was indexed are masked before it is cut.
         texts = {id_: self._files.redact(text) for id_, text in index.texts(chosen).items()}
         hits = [
-            Hit(
-                seen[id_].path,
-                seen[id_].start_line,
-                seen[id_].end_line,
-                round(scores[id_], 4),
-                cut_snippet(texts[id_], terms),
-                seen[id_].source,
+            structs.replace(
+                seen[id_], score=round(scores[id_], 4), snippet=cut_snippet(texts[id_], terms)
             )
             for id_ in chosen
             if id_ in texts
@@ -237,6 +231,7 @@ class LocalMemory:
     ) -> IndexStatus:
         if rebuild:
             await in_thread(self._index.recovering, self._index.clear)
+            await self._embedding.finish()  # no passages: only what is not cached is removed
         if warning := await self._sync(on_progress):
             raise ToolError(warning)
         await self._embedding.finish()
@@ -249,6 +244,7 @@ class LocalMemory:
         active, problem = self._embedding.active, self._embedding.problem
         return structs.replace(
             found,
+            embedded=await self._embedding.count() if found.chunks else 0,
             roots=[root.folder for root in self._files.roots],
             provider=active.provider if active else "",
             model=active.model if active else "",

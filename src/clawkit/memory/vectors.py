@@ -14,8 +14,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from importlib.util import find_spec
-from operator import mul
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter, mul
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec.json import encode
 
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 CACHE_ENTRIES = 50_000
 _OVERSAMPLING = 4
 """Candidates by their signs, for each passage wanted."""
-_NEAREST = (
-    "SELECT id, 1 - coalesce(vec_distance_cosine(vec_int8(data), vec_int8(?)), 1) AS near"
-    " FROM vector WHERE id IN (SELECT value FROM json_each(?)) ORDER BY near DESC LIMIT ?"
+_VECTORS = (
+    "SELECT chunk.id, vector.id, data FROM vector JOIN chunk USING (hash)"
+    " WHERE space = ? AND length(data) = ? ORDER BY chunk.id"
+)
+_COSINES = (
+    "SELECT id, 1 - coalesce(vec_distance_cosine(vec_int8(data), vec_int8(?)), 1) FROM vector"
+    " WHERE id IN (SELECT value FROM json_each(?))"
 )
 _SIGNS = bytes(ord("1" if 0 < value < 128 else "0") for value in range(256))
 """For each byte of a vector, whether the number is positive."""
@@ -57,7 +61,8 @@ def find_extension(settings: MemoryVector) -> str:
 
 
 class VectorIndex:
-    """The vectors in an index. They belong to one space: what another model made is not comparable.
+    """The vectors in an index, by the hash of the text. They belong to spaces: what two models made
+    is not comparable. Vectors of texts and spaces that are no longer in use are a cache.
 
     All methods block, and raise `ToolError` if the file cannot be used.
     """
@@ -69,78 +74,56 @@ class VectorIndex:
         self._cache_entries = cache_entries
         self._extension = extension
         self._loaded: object = None
-        self._signs: tuple[list[int], list[int]] = ([], [])
-        """The passages that have a vector, in their order, and the signs of each as bits."""
+        self._signs: tuple[Sequence[int], Sequence[int], Sequence[int]] = ((), (), ())
+        """The passages that have a vector, in their order; its row, and its signs as bits."""
         self._signs_at: object = None
         self._complete_at: object = None
         """When no passage lacked a vector."""
         self.problem = ""
         """Why vectors are compared in Python although there is an extension."""
 
-    def use_space(self, space: str) -> None:
-        """Keep only vectors of this space."""
-
-        def use(db: Connection) -> None:
-            if _meta(db, "space") != space:
-                db.execute("DELETE FROM vector; DELETE FROM meta")
-                db.execute("INSERT OR REPLACE INTO meta VALUES ('space', ?)", (space,))
-
-        if self._index.run(lambda db: _meta(db, "space")) != space:
-            self._index.run(use, write=True)
-
-    def waiting(self, after: int, limit: int) -> list[Waiting]:
-        """Passages without a vector, from one number on."""
-        sql = (
+    def waiting(self, space: str, after: int, limit: int) -> list[Waiting]:
+        """Passages without a vector, from one number on. If there are none at all, vectors that are
+        not in use are removed, except the newest."""
+        missing = (
             "SELECT id, hash, trim(trail || char(10) || text, char(10)) FROM chunk"
-            " WHERE id > ? AND id NOT IN (SELECT id FROM vector) ORDER BY id LIMIT ?"
+            " WHERE id > ? AND hash NOT IN (SELECT hash FROM vector WHERE space = ?)"
+            " ORDER BY id LIMIT ?"
+        )
+        unused = (
+            "DELETE FROM vector WHERE NOT (space = ? AND hash IN (SELECT hash FROM chunk))"
+            " AND id <= (SELECT id FROM vector ORDER BY id DESC LIMIT 1 OFFSET ?)"
         )
 
         def look(db: Connection) -> list[Waiting]:
-            if (at := version(db)) == self._complete_at:
-                return []
-            found: Any = list(db.execute(sql, (after, limit)))
+            found: Any = list(db.execute(missing, (after, _key(space), limit)))
             if not found and not after:
-                self._complete_at = at
+                db.execute(unused, (_key(space), self._cache_entries))
+                self._complete_at = version(db), space
             return list(found)
 
-        return self._index.run(look)
+        if self._index.run(lambda db: (version(db), space) == self._complete_at):
+            return []
+        return self._index.run(look, write=True)
 
-    def cached(self, space: str, hashes: Iterable[bytes]) -> dict[bytes, bytes]:
-        """Vectors of texts that were embedded before, by the hash of the text."""
-
-        def look(db: Connection) -> dict[bytes, bytes]:
-            keys = {_key(space, each): each for each in hashes}
-            size = int(_meta(db, "dimension") or 0)
-            sql = "SELECT key, data FROM cache WHERE key = ? AND ? IN (0, length(data))"
-            found: Any = db.executemany(sql, [(key, size) for key in keys])
-            return {keys[key]: data for key, data in found}
-
-        return self._index.run(look)
-
-    def put(
-        self, space: str, waiting: Sequence[Waiting], made: Mapping[bytes, bytes], *, cache: bool
-    ) -> None:
-        """Store vectors by the hash of the text, also for later if `cache`. Passages that have
-        changed in the meantime get none."""
+    def put(self, space: str, made: Mapping[bytes, bytes]) -> None:
+        """Store vectors by the hash of the text. Those of another length, which the model of the
+        same name made before, are removed."""
+        size = max(map(len, made.values()))
 
         def put(db: Connection) -> None:
-            if _meta(db, "space") != space:
-                return
-            dimension = str(max(map(len, made.values()), default=0))
-            if _meta(db, "dimension") != dimension:
-                db.execute("DELETE FROM vector")
-                db.execute("INSERT OR REPLACE INTO meta VALUES ('dimension', ?)", (dimension,))
-            rows = [(made[key], id_, key) for id_, key, _ in waiting if key in made]
-            sql = "INSERT OR REPLACE INTO vector SELECT id, ? FROM chunk WHERE id = ? AND hash = ?"
-            db.executemany(sql, rows)
-            if cache:
-                entries = [(_key(space, key), data) for key, data in made.items()]
-                # A new row for what is used again: the oldest rows are removed.
-                db.executemany("INSERT OR REPLACE INTO cache (key, data) VALUES (?, ?)", entries)
-                oldest = "SELECT row FROM cache ORDER BY row DESC LIMIT 1 OFFSET ?"
-                db.execute(f"DELETE FROM cache WHERE row <= ({oldest})", (self._cache_entries,))  # noqa: S608
+            sql = "SELECT length(data) FROM vector WHERE space = ? LIMIT 1"
+            if db.execute(sql, (_key(space),)).get not in (None, size):
+                db.execute("DELETE FROM vector WHERE space = ?", (_key(space),))
+            sql = "INSERT OR REPLACE INTO vector (space, hash, data) VALUES (?, ?, ?)"
+            db.executemany(sql, [(_key(space), hash_, data) for hash_, data in made.items()])
 
         self._index.run(put, write=True)
+
+    def count(self, space: str) -> int:
+        """How many passages have a vector."""
+        sql = "SELECT count(*) FROM chunk JOIN vector USING (hash) WHERE space = ?"
+        return self._index.run(lambda db: cast(int, db.execute(sql, (_key(space),)).get))
 
     def nearest(
         self, space: str, vector: bytes, corpus: Corpus, limit: int
@@ -148,31 +131,32 @@ class VectorIndex:
         """The passages with the most similar vectors, most similar first: number and cosine."""
 
         def look(db: Connection) -> list[tuple[int, float]]:
-            if _meta(db, "space") != space or _meta(db, "dimension") != str(len(vector)):
-                return []
             can_compare = self._can_compare(db)
             count = limit * _OVERSAMPLING // (1 if can_compare else 2)
-            ids = self._alike(db, vector, corpus, count)
-            if not can_compare:
-                return _compare(db, vector, ids, limit)
-            found: Any = db.execute(_NEAREST, (vector, encode(ids).decode(), limit))
-            return list(found)
+            alike = self._alike(db, space, vector, corpus, count)
+            compare = _compare_in_sqlite if can_compare else _compare
+            near = compare(db, vector, set(alike.values()))
+            found = ((id_, near[row]) for id_, row in alike.items())
+            return nlargest(limit, found, key=itemgetter(1))
 
         return self._index.run(look)
 
-    def _alike(self, db: Connection, vector: bytes, corpus: Corpus, limit: int) -> list[int]:
-        """Passages whose signs differ least from those of a vector."""
-        if (at := version(db)) != self._signs_at:
-            rows: Any = db.execute("SELECT id, data FROM vector ORDER BY id")
-            bits = {id_: int(data.translate(_SIGNS), 2) for id_, data in rows}
-            self._signs, self._signs_at = (list(bits), list(bits.values())), at
-        ids, signs = self._signs
+    def _alike(
+        self, db: Connection, space: str, vector: bytes, corpus: Corpus, limit: int
+    ) -> dict[int, int]:
+        """The passages whose signs differ least from those of a vector, and their vectors' rows."""
+        if (at := (version(db), space, len(vector))) != self._signs_at:
+            found: Any = db.execute(_VECTORS, (_key(space), len(vector)))
+            signs = [(id_, row, int(data.translate(_SIGNS), 2)) for id_, row, data in found]
+            self._signs, self._signs_at = tuple(zip(*signs, strict=True)) or ((), (), ()), at
+        ids, rows, bits = self._signs
         first, last = RANGES[corpus]
-        part = slice(bisect_left(ids, first), bisect_right(ids, last))
-        wanted = int(vector.translate(_SIGNS), 2)
-        distances = [(wanted ^ each).bit_count() for each in signs[part]]
-        nearest = sorted(range(len(distances)), key=distances.__getitem__)
-        return [ids[part.start + at] for at in nearest[:limit]]
+        start, end = bisect_left(ids, first), bisect_right(ids, last)
+        wanted, size = int(vector.translate(_SIGNS), 2), len(ids)
+        # One number for the distance and the place is sorted faster than two.
+        ranked = [(wanted ^ bits[at]).bit_count() * size + at for at in range(start, end)]
+        nearest = [key % size for key in sorted(ranked)[:limit]]
+        return {ids[at]: rows[at] for at in nearest}
 
     def _can_compare(self, db: Connection) -> bool:
         """Whether the extension is there; loads it into a new connection."""
@@ -193,23 +177,23 @@ class VectorIndex:
         return True
 
 
-def _compare(
-    db: Connection, vector: bytes, ids: Iterable[int], limit: int
-) -> list[tuple[int, float]]:
+def _compare_in_sqlite(db: Connection, vector: bytes, rows: Iterable[int]) -> dict[int, float]:
+    found: Any = db.execute(_COSINES, (vector, encode(list(rows)).decode()))
+    return dict(found)
+
+
+def _compare(db: Connection, vector: bytes, rows: Iterable[int]) -> dict[int, float]:
     wanted = array("b", vector)
     length = math.sqrt(sum(map(mul, wanted, wanted))) or 1.0
-    scored = []
-    rows: Any = db.executemany("SELECT id, data FROM vector WHERE id = ?", [(id_,) for id_ in ids])
-    for id_, data in rows:
+    near: dict[int, float] = {}
+    sql = "SELECT id, data FROM vector WHERE id = ?"
+    found: Any = db.executemany(sql, [(row,) for row in rows])
+    for row, data in found:
         other = array("b", data)
         size = math.sqrt(sum(map(mul, other, other))) or 1.0
-        scored.append((sum(map(mul, wanted, other)) / (length * size), id_))
-    return [(id_, score) for score, id_ in nlargest(limit, scored)]
+        near[row] = sum(map(mul, wanted, other)) / (length * size)
+    return near
 
 
-def _meta(db: Connection, name: str) -> str:
-    return str(db.execute("SELECT value FROM meta WHERE name = ?", (name,)).get or "")
-
-
-def _key(space: str, text_hash: bytes) -> bytes:
-    return hashlib.blake2b(space.encode() + b"\0" + text_hash, digest_size=16).digest()
+def _key(space: str) -> bytes:
+    return hashlib.blake2b(space.encode(), digest_size=8).digest()
