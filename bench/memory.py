@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.figure import Figure
 from clawkit.config.sections.plugins import MemorySearch
-from clawkit.memory.embed import Embedder
+from clawkit.memory.embed import Embedder, Embedders
 from clawkit.memory.files import NoteFiles
 from clawkit.memory.service import LocalMemory
 from clawkit.redact import Redactor
@@ -65,7 +65,7 @@ def _open(place: Path, *embedders: Embedder) -> LocalMemory:
         MemorySearch(),
         files,
         str(place / "home" / "memory.sqlite"),
-        embedders=embedders,
+        Embedders(embedders),
         today=lambda: date(2026, 1, 1),
     )
 

@@ -109,9 +109,8 @@ BUDGETS = {
 # What the packages of the next steps may have.
 PLANNED = {
     # More than the 1,600 planned: a fallback for embeddings, a local table of tokens, and a first
-    # choice by signs, which makes vectors as fast as keywords; text that is erased from the file,
-    # work for a query that is bounded, and keys that are checked before the first search.
-    "memory": 1_760,
+    # choice by signs, which makes vectors as fast as keywords.
+    "memory": 1_710,
     # Plugins, skills and MCP have 4,000 together, with their commands.
     # Declarations in the keywords of three frameworks.
     "adapters": 110,

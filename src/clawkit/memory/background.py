@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 from clawkit.core.tasks import bounded, in_thread
 from clawkit.errors import ClawkitError
 from clawkit.memory.embed import (
-    DEFAULT_TIMES,
     FINAL,
     MAX_BATCH,
     Embedder,
-    EmbedTimes,
+    Embedders,
     Purpose,
     check_vectors,
     space_of,
@@ -32,23 +30,13 @@ log = logging.getLogger(__name__)
 class Embedding:
     """The embedders of one index, the first that works in use. For one event loop."""
 
-    def __init__(
-        self,
-        embedders: Sequence[Embedder],
-        vectors: VectorIndex,
-        *,
-        problem: str = "",
-        times: EmbedTimes = DEFAULT_TIMES,
-    ) -> None:
-        """`problem` is why there are no embedders although some were configured."""
-        self._embedders = tuple(embedders)
+    def __init__(self, embedders: Embedders, vectors: VectorIndex) -> None:
+        self._embedders, self._times, self._client, self._settings_problem = embedders
         self._vectors = vectors
-        self._times = times
         self._task: asyncio.Task[None] | None = None
         self._until: dict[int, float] = {}
         """When each embedder may be asked again."""
         self._problems: dict[int, str] = {}
-        self._settings_problem = problem
 
     @property
     def active(self) -> Embedder | None:
@@ -110,6 +98,8 @@ class Embedding:
 
     async def close(self) -> None:
         await self._stop()
+        if self._client is not None:
+            await self._client.close()
 
     async def _stop(self) -> None:
         task, self._task = self._task, None

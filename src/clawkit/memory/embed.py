@@ -10,25 +10,27 @@ import asyncio
 import ipaddress
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import msgspec
+from msgspec import structs
 
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import ModelRef, normalize_provider
-from clawkit.config.section import SecretInput, SecretRef
+from clawkit.config.section import SecretRef
+from clawkit.config.sections.models import ModelSettings, Provider
 from clawkit.config.sections.plugins import MemorySearch
+from clawkit.config.sections.shared import RequestSettings
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, SecretError
 from clawkit.models.catalog import Catalog
+from clawkit.models.client import auth_headers
 from clawkit.models.errors import from_net, from_response, unusable
-from clawkit.models.known import Address, base_url_of, fault, read_address
+from clawkit.models.known import base_url_of, fault, read_address
 from clawkit.models.protocols import ErrorKind, ModelError
-from clawkit.net.addresses import env_proxy
-from clawkit.net.route import NetError, Route, bad_name, bad_value, join_headers
-
-if TYPE_CHECKING:
-    from clawkit.net.client import Client
+from clawkit.models.providers import Service
+from clawkit.net.client import Client
+from clawkit.net.route import NetError, join_headers
 
 Purpose = Literal["query", "document"]
 Learn = Callable[[list[str]], None]
@@ -141,6 +143,17 @@ class ServiceAccess(NamedTuple):
     times: EmbedTimes
 
 
+class Embedders(NamedTuple):
+    """The configured embedder, then the fallback."""
+
+    all: Sequence[Embedder] = ()
+    times: EmbedTimes = DEFAULT_TIMES
+    client: Client | None = None
+    """To be closed with them."""
+    problem: str = ""
+    """Why there are none although some were configured."""
+
+
 class HttpEmbedder:
     """An embedding service."""
 
@@ -150,37 +163,27 @@ class HttpEmbedder:
         """Raises `ConfigError` for an unusable address."""
         self.provider = provider
         self.model = settings.model or api.model
+        if not self.model:
+            raise fault("is not set", "memory.search.model", f"{provider} has no default model")
         self._api = api
         self._settings = settings
         self._catalog, self._client, self._learn, self._times = access
-        self._address = self._find_address()
-        if not self.model:
-            raise fault("is not set", "memory.search.model", f"{provider} has no default model")
+        service = _find_service(settings, provider, api, self._catalog)
+        models = {self.model: ModelSettings(id=self.model)}
+        self._service = structs.replace(service, models=models)
+        self._catalog.services[service.id] = self._service
+        self._ref = ModelRef(service.id, self.model)
+        self._endpoint = self._catalog.endpoint(self._ref)
+        self._url = self._endpoint.base_url
+        if provider == "ollama":
+            self._url = self._url.removesuffix("/v1").removesuffix("/api")
 
     @property
     def space(self) -> str:
         """What changes when vectors are no longer comparable."""
         settings = self._settings
         kinds = (settings.input_type, settings.query_input_type, settings.document_input_type)
-        return repr((self._address.url, settings.output_dimensionality, kinds))
-
-    def _find_address(self) -> Address:
-        remote, service = self._settings.remote, self._catalog.services.get(self._api.provider)
-        if remote.base_url:
-            found = read_address(remote.base_url, f"{_KEY}.baseUrl")
-        elif service is not None and service.settings.base_url:
-            found = read_address(service.settings.base_url, service.at("baseUrl"))
-        elif service is not None and service.known is not None:
-            found = read_address(base_url_of(service.known, self._catalog.env), service.at())
-        elif self.provider == "voyage":
-            found = read_address(_VOYAGE, _KEY)
-        else:
-            problem = f"is not set, and {self.provider!r} has no address of its own"
-            raise fault(problem, f"{_KEY}.baseUrl", "Set the address of its API")
-        if self.provider == "ollama":
-            path = found.path.removesuffix("/v1").removesuffix("/api")
-            found = msgspec.structs.replace(found, path=path)
-        return found
+        return repr((self._url, settings.output_dimensionality, kinds))
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         try:
@@ -220,7 +223,7 @@ class HttpEmbedder:
     async def _ask(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         signed = await self._headers()
         secrets = [*signed.values(), *(value.rpartition(" ")[2] for value in signed.values())]
-        url = self._address.url + self._api.path.format(model=self.model)
+        url = self._url + self._api.path.format(model=self.model)
         body = msgspec.json.encode(self._body(texts, purpose))
         kinds = {"content-type": "application/json", "accept": "application/json"}
         try:
@@ -229,13 +232,15 @@ class HttpEmbedder:
                 url,
                 headers=join_headers(kinds, signed),
                 body=body,
-                route=self._route(),
+                route=self._catalog.route(self._ref),
                 timeout_s=self._times.batch_s,
             )
             async with request as response:
                 answer = await response.read((len(texts) + 1) * _MAX_DIMENSION * _MAX_NUMBER)
         except NetError as error:
             raise from_net(self.provider, error) from None
+        except (ConfigError, SecretError) as error:
+            raise ModelError("refused", f"{self.provider}: {error}") from None
         if not 200 <= response.status < 300:
             raise from_response(
                 self.provider, response.status, response.headers, answer, secrets=secrets
@@ -274,61 +279,59 @@ class HttpEmbedder:
 
     async def _headers(self) -> dict[str, str]:
         """The configured headers, and the credential. Raises `ModelError`."""
-        remote = self._settings.remote
-        found: dict[str, str] = {}
-        for name, value in remote.headers.items():
-            found[name] = await self._secret(value, f"{_KEY}.headers.{name}")
-        if key := await self._find_key():
-            name = "x-goog-api-key" if self.provider == "gemini" else "Authorization"
-            found = join_headers({name: key if name[0] == "x" else f"Bearer {key}"}, found)
-        for name, value in found.items():
-            if problem := bad_name(name) or bad_value(value):
-                raise ModelError("auth", f"{self.provider}: the header {name}: {problem}")
-        return found
-
-    async def _find_key(self) -> str:
-        remote, api = self._settings.remote, self._api
-        if remote.api_key:
-            return await self._secret(remote.api_key, f"{_KEY}.apiKey")
-        if remote.base_url:
-            return ""  # the key of a provider is not sent to another address
-        if self.provider == "voyage":
-            return await self._secret(SecretRef(source="env", id="VOYAGE_API_KEY"), _KEY)
         credentials = self._catalog.credentials
         credentials.learn = self._learn
         try:
-            found = credentials.for_provider(api.provider)
-        except ConfigError as error:
+            headers: dict[str, str] = await in_thread(self._catalog.headers, self._ref)
+            found = credentials.for_provider(self._service.id)
+        except (ConfigError, SecretError) as error:
             raise ModelError("auth", f"{self.provider}: {error}") from None
-        if not found:
-            raise credentials.missing(api.provider)
-        return (await credentials.ready(found[0])).secret
+        self._learn([*headers.values()])
+        if not found and not self._settings.remote.base_url:
+            raise credentials.missing(self._service.id)
+        for first in found[:1]:
+            credential = await credentials.ready(first)
+            signed = auth_headers(self._endpoint, self._service.settings, credential)
+            headers = join_headers(signed, headers)
+        return headers
 
-    async def _secret(self, value: SecretInput, key: str) -> str:
-        from clawkit.config.secrets import resolve
 
-        try:
-            catalog = self._catalog
-            found: str = await in_thread(resolve, value, catalog.config, catalog.env)
-        except SecretError as error:
-            raise ModelError("auth", f"{self.provider}: {key}: {error}") from None
-        self._learn([found.strip()])
-        return found.strip()
+def _find_service(
+    settings: MemorySearch, provider: str, api: EmbeddingApi, catalog: Catalog
+) -> Service:
+    """The provider of models with that name; or one of its own, if an address or a key is set for
+    memory only: the key of a provider is not sent to another address."""
+    remote, known = settings.remote, catalog.services.get(api.provider)
+    base, key = remote.base_url, remote.api_key
+    if known and not base:
+        if not key:
+            headers = {**known.settings.headers, **remote.headers}
+            return structs.replace(known, settings=structs.replace(known.settings, headers=headers))
+        base = known.settings.base_url
+        if not base and known.known:
+            base = base_url_of(known.known, catalog.env)
+    elif provider == "voyage" and not base:
+        base, key = _VOYAGE, key or SecretRef(source="env", id="VOYAGE_API_KEY")
+    if not base:
+        problem = f"is not set, and {provider!r} has no address of its own"
+        raise fault(problem, f"{_KEY}.baseUrl", "Set the address of its API")
+    request = RequestSettings(allow_private_network=_is_private(base) or None)
+    own = Provider(
+        base_url=base,
+        api="google-generative-ai" if provider == "gemini" else None,
+        api_key=key,
+        headers=remote.headers,
+        request=known.settings.request if known and not remote.base_url else request,
+    )
+    return Service(f"memory.{provider}", None, own, key=_KEY)
 
-    def _route(self) -> Route:
-        """The route of the provider; for another address, that of the environment. An address in
-        a private network is allowed if it was configured as such, not if a name leads there."""
-        service = self._catalog.services.get(self._api.provider)
-        if not self._settings.remote.base_url and service is not None and service.known:
-            try:
-                return self._catalog.route(ModelRef(service.id, self.model))
-            except (ConfigError, SecretError) as error:
-                raise ModelError("refused", f"{self.provider}: {error}") from None
-        try:
-            is_private = ipaddress.ip_address(self._address.host).is_private
-        except ValueError:
-            is_private = False
-        return Route(private=is_private, proxy=env_proxy(self._address.url, self._catalog.env))
+
+def _is_private(url: str) -> bool:
+    """Whether the address itself is in a private network, not only a name that leads there."""
+    try:
+        return ipaddress.ip_address(read_address(url, f"{_KEY}.baseUrl").host).is_private
+    except ValueError:
+        return False
 
 
 def check_vectors(provider: str, vectors: Sequence[Sequence[float]], count: int) -> None:
@@ -350,36 +353,41 @@ def make_embedders(
     loaded: Loaded,
     agent: str,
     *,
-    client: Client,
     learn: Learn,
     plugged: Embedder | None = None,
     times: EmbedTimes = DEFAULT_TIMES,
-) -> list[Embedder]:
-    """The configured service, then the fallback. Raises `ConfigError`.
+) -> Embedders:
+    """The embedders as configured.
 
     `auto` is OpenAI if there is a key for it, else a local model if one is configured. A plugin in
     the role is used if no provider is set, or with `plugin`.
     """
-    catalog = Catalog.of(loaded, agent)
-    access = ServiceAccess(catalog, client, learn, times)
-    found: list[Embedder] = []
-    for key, name in (("provider", settings.provider or ""), ("fallback", settings.fallback)):
-        wanted = name.strip().lower()
-        if wanted == "auto" and not plugged:
-            has_key = settings.remote.api_key or catalog.credentials.has("openai")
-            wanted = "openai" if has_key else "local" if settings.local.model_path else "none"
-        if wanted == "plugin" and not plugged:
-            hint = "Enable one that has the role embeddings"
-            raise fault("no plugin makes embeddings", f"memory.search.{key}", hint)
-        if plugged and (wanted in ("plugin", "auto") or (key, wanted) == ("provider", "")):
-            found.append(plugged)
-        elif wanted == "local":
-            from clawkit.memory.static_model import StaticEmbedder
+    client = Client()
+    access = ServiceAccess(Catalog.of(loaded, agent), client, learn, times)
+    names = (("provider", settings.provider or ""), ("fallback", settings.fallback))
+    try:
+        found = [_make(settings, key, name.strip().lower(), access, plugged) for key, name in names]
+    except ConfigError as error:
+        return Embedders((), times, client, str(error))
+    return Embedders([each for each in found if each], times, client)
 
-            found.append(StaticEmbedder(settings.local.model_path or ""))
-        elif wanted not in ("", "none"):
-            found.append(_http(settings, wanted, key, access))
-    return found
+
+def _make(
+    settings: MemorySearch, key: str, wanted: str, access: ServiceAccess, plugged: Embedder | None
+) -> Embedder | None:
+    if plugged and (wanted in ("plugin", "auto") or (key, wanted) == ("provider", "")):
+        return plugged
+    if wanted == "plugin":
+        hint = "Enable one that has the role embeddings"
+        raise fault("no plugin makes embeddings", f"memory.search.{key}", hint)
+    if wanted == "auto":
+        has_key = settings.remote.api_key or access.catalog.credentials.has("openai")
+        wanted = "openai" if has_key else "local" if settings.local.model_path else "none"
+    if wanted == "local":
+        from clawkit.memory.static_model import StaticEmbedder
+
+        return StaticEmbedder(settings.local.model_path or "")
+    return None if wanted in ("", "none") else _http(settings, wanted, key, access)
 
 
 def _http(settings: MemorySearch, wanted: str, key: str, access: ServiceAccess) -> HttpEmbedder:
@@ -397,9 +405,7 @@ def _http(settings: MemorySearch, wanted: str, key: str, access: ServiceAccess) 
     if key == "fallback":
         # The model and the address are those of the first service.
         remote = type(settings.remote)()
-        settings = msgspec.structs.replace(
-            settings, model=None, remote=remote, output_dimensionality=None
-        )
+        settings = structs.replace(settings, model=None, remote=remote, output_dimensionality=None)
     return HttpEmbedder(settings, wanted, api, access)
 
 

@@ -232,7 +232,7 @@ class MemoryIndex:
             found: Any = db.execute(sql, (match_any(kept), *RANGES[corpus], limit))
             return list(found)
 
-        return self.run(match) if terms else []
+        return self.run(match)
 
     def passages(self, scores: Mapping[int, float]) -> dict[int, Hit]:
         """Passages by their number, still without text."""
@@ -242,7 +242,10 @@ class MemoryIndex:
         )
         given = (msgspec.json.encode(list(scores)).decode(),)
         found: Any = self.run(lambda db: list(db.execute(sql, given)))
-        return {id_: Hit(*row, scores[id_]) for id_, *row in found}
+        return {
+            id_: Hit(path, start, end, source, scores[id_])
+            for id_, path, start, end, source in found
+        }
 
     def texts(self, ids: Iterable[int]) -> dict[int, str]:
         sql = "SELECT id, text FROM chunk WHERE id = ?"

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from functools import partial
@@ -20,9 +20,16 @@ from clawkit.config.load import Loaded
 from clawkit.config.sections.plugins import MemorySearch
 from clawkit.config.sections.tools import Fs
 from clawkit.core.tasks import in_thread
-from clawkit.errors import ConfigError, ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.memory.background import Embedding
-from clawkit.memory.embed import DEFAULT_TIMES, Embedder, EmbedTimes, Learn, make_embedders
+from clawkit.memory.embed import (
+    DEFAULT_TIMES,
+    Embedder,
+    Embedders,
+    EmbedTimes,
+    Learn,
+    make_embedders,
+)
 from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, Redact, check_lines, cut_excerpt
 from clawkit.memory.index import SESSION_ROOT, MemoryIndex, PastSessions
 from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
@@ -30,7 +37,6 @@ from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, rec
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
 from clawkit.memory.vectors import CACHE_ENTRIES, VectorIndex, find_extension
 from clawkit.memory.words import MAX_QUERY_CHARS, read_terms
-from clawkit.net.client import Client
 from clawkit.store import DamagedError
 
 SEARCH_S = 30.0
@@ -68,23 +74,11 @@ def open_memory(
         hard_links=fs.hard_links == "allow",
         redact=redact,
     )
-    client = Client()
-    embedders: Sequence[Embedder] = ()
-    problem = ""
-    try:
-        embedders = make_embedders(
-            settings, loaded, agent, client=client, learn=learn, plugged=plugged, times=times
-        )
-    except ConfigError as error:
-        problem = str(error)  # keywords still work
     return LocalMemory(
         settings,
         files,
         index_file(agent, workspace, env),
-        embedders=embedders,
-        embedding_problem=problem,
-        times=times,
-        client=client,
+        make_embedders(settings, loaded, agent, learn=learn, plugged=plugged, times=times),
         transcripts=transcripts,
         excerpt_chars=excerpt_chars(config, agent),
     )
@@ -106,16 +100,12 @@ class LocalMemory:
         settings: MemorySearch,
         files: NoteFiles,
         index_path: str,
+        embedders: Embedders = Embedders(),  # noqa: B008  # immutable
         *,
-        embedders: Sequence[Embedder] = (),
-        embedding_problem: str = "",
-        times: EmbedTimes = DEFAULT_TIMES,
-        client: Client | None = None,
         transcripts: PastSessions | None = None,
         excerpt_chars: int = EXCERPT_CHARS,
         today: Callable[[], date] = date.today,
     ) -> None:
-        """`client` is closed with the memory; `embedding_problem` is why embedders are missing."""
         sources = sources_of(settings)
         self._settings = settings
         self._files = files
@@ -127,10 +117,7 @@ class LocalMemory:
             find_extension(settings.store.vector),
             cache_entries=CACHE_ENTRIES if settings.cache.enabled else 0,
         )
-        self._embedding = Embedding(
-            embedders, self._vectors, problem=embedding_problem, times=times
-        )
-        self._client = client
+        self._embedding = Embedding(embedders, self._vectors)
         self._excerpt_chars = excerpt_chars
         self._today = today
         self._stop = threading.Event()
@@ -257,8 +244,6 @@ class LocalMemory:
         if self._syncing is not None:
             with suppress(asyncio.CancelledError):
                 await self._syncing
-        if self._client is not None:
-            await self._client.close()
         await in_thread(self._index.close)
 
     async def _bring_up_to_date(self) -> str:

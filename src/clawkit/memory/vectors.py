@@ -148,7 +148,8 @@ class VectorIndex:
         if (at := (version(db), space, len(vector))) != self._signs_at:
             found: Any = db.execute(_VECTORS, (_key(space), len(vector)))
             signs = [(id_, row, int(data.translate(_SIGNS), 2)) for id_, row, data in found]
-            self._signs, self._signs_at = tuple(zip(*signs, strict=True)) or ((), (), ()), at
+            columns: Any = tuple(zip(*signs, strict=True)) or ((), (), ())
+            self._signs, self._signs_at = columns, at
         ids, rows, bits = self._signs
         first, last = RANGES[corpus]
         start, end = bisect_left(ids, first), bisect_right(ids, last)
