@@ -87,7 +87,8 @@ class VectorIndex:
         not in use are removed, except the newest."""
         missing = (
             "SELECT id, hash, trim(trail || char(10) || text, char(10)) FROM chunk"
-            " WHERE id > ? AND hash NOT IN (SELECT hash FROM vector WHERE space = ?)"
+            " WHERE id > ? AND NOT EXISTS"
+            " (SELECT 1 FROM vector WHERE space = ? AND vector.hash = chunk.hash)"
             " ORDER BY id LIMIT ?"
         )
         unused = (
