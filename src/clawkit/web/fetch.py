@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.external import NOTICE, wrap_external
 from clawkit.net.addresses import ParsedUrl, parse_url
-from clawkit.net.client import Client, Response
+from clawkit.net.client import Client
 from clawkit.net.route import NetError, bad_name
 from clawkit.net.url_guard import Arrival, UrlGuard, get_following
 from clawkit.redact import is_secret_name
@@ -30,6 +30,9 @@ from clawkit.text import human_size, one_line
 from clawkit.web.cache import Cache
 from clawkit.web.charset import decode
 from clawkit.web.protocols import MAX_TEXT, ExtractMode, FetchedPage
+
+if TYPE_CHECKING:
+    from clawkit.web.extract import Page
 
 SETTING = "tools.web.fetch"
 _IDLE_S = 15.0
@@ -148,19 +151,25 @@ class Fetcher:
             if why := await self._ask_robots(target, permits):
                 raise NetError("refused", f"{target.place} is not asked: {why}")
             async with self._follow(target.url, permits, robots=True) as arrival:
-                response = arrival.response
                 limit = self._settings.max_response_bytes
-                is_ok = 200 <= response.status < 300
-                body = await response.read(limit + 1 if is_ok else _MAX_ERROR_BYTES)
+                is_ok = 200 <= arrival.response.status < 300
+                body = await arrival.response.read(limit + 1 if is_ok else _MAX_ERROR_BYTES)
         except NetError as error:
             raise _failure(error) from None
+        if is_ok:
+            page, note = await self._read(arrival, body[:limit], mode, is_cut=len(body) > limit)
+            if not note:
+                return page
+        try:
+            return await self._scrape(arrival.url, mode, permits)
+        except ToolError as error:
+            said = str(error)
         if not is_ok:
-            try:
-                return await self._scrape(arrival.url, mode, permits)
-            except ToolError as error:
-                why = await _describe(response, body, arrival.url, str(error))
-                raise ToolError(f"Web fetch failed ({response.status}): {why}") from None
-        return await self._read(arrival, body[:limit], mode, permits, is_cut=len(body) > limit)
+            why = await self._describe(arrival, body, said)
+            raise ToolError(f"Web fetch failed ({arrival.response.status}): {why}")
+        if not page.text.strip():
+            raise ToolError(f"nothing to read: {'; '.join(filter(None, (note, said)))}")
+        return replace(page, warnings=(*page.warnings, note))
 
     def _follow(
         self, url: str, permits: Permits, *, robots: bool
@@ -183,8 +192,9 @@ class Fetcher:
         )
 
     async def _read(
-        self, arrival: Arrival, body: bytes, mode: ExtractMode, permits: Permits, *, is_cut: bool
-    ) -> FetchedPage:
+        self, arrival: Arrival, body: bytes, mode: ExtractMode, *, is_cut: bool
+    ) -> tuple[FetchedPage, str]:
+        """The page, and why it says almost nothing, or empty."""
         headers = arrival.response.headers
         given = headers.get("content-type", "")
         type_ = _media_type(given)
@@ -212,36 +222,33 @@ class Fetcher:
             if is_cut and kind != "binary":
                 why = f"it is larger than {human_size(len(body))} ({SETTING}.maxResponseBytes)"
                 raise ToolError(f"the {kind} cannot be shown: {why}")
-            return replace(page, extractor=kind, data=b"" if kind == "binary" else body)
+            return replace(page, extractor=kind, data=b"" if kind == "binary" else body), ""
         text = await in_thread(decode, body, given, is_cut=is_cut)
-        if kind == "html":
-            return await self._extract(page, text, mode, permits)
-        shown: FetchedPage = await in_thread(_as_text, page, text, kind, mode)
-        return shown
+        if kind != "html":
+            return await in_thread(_as_text, page, text, kind, mode), ""
+        is_main = self._settings.readability
+        found = await self._extract(text, arrival.url, mode, is_main)
+        page = replace(page, extractor="readability" if is_main else "raw-html")
+        return _with_text(page, found.text, found.title), found.note
 
-    async def _extract(
-        self, page: FetchedPage, html: str, mode: ExtractMode, permits: Permits
-    ) -> FetchedPage:
+    async def _describe(self, arrival: Arrival, body: bytes, more: str) -> str:
+        """What a server says about a failure, marked as its words."""
+        type_, said = arrival.response.headers.get("content-type", ""), ""
+        kind = kind_of_body(_media_type(type_), body)
+        if kind == "html":
+            page = await self._extract(decode(body, type_), arrival.url, "text", False)
+            said = "\n".join(filter(None, (page.title, page.text)))
+        elif kind in ("text", "json", "markdown"):
+            said = clean(decode(body, type_))
+        said = said.strip() and wrap_external(said.strip(), arrival.url, _MAX_ERROR_CHARS)
+        return "; ".join(filter(None, (more, said or "no message")))
+
+    async def _extract(self, html: str, url: str, mode: ExtractMode, main_only: bool) -> Page:
         from clawkit.web.html_worker import extract  # it loads the parser
 
-        found = await extract(
-            html,
-            base_url=page.final_url,
-            mode=mode,
-            main_only=self._settings.readability,
-            timeout_s=_EXTRACT_S,
+        return await extract(
+            html, base_url=url, mode=mode, main_only=main_only, timeout_s=_EXTRACT_S
         )
-        if found.note:
-            try:
-                return await self._scrape(page.final_url, mode, permits)
-            except ToolError as error:
-                if not found.text.strip():
-                    why = "; ".join(filter(None, (found.note, str(error))))
-                    raise ToolError(f"nothing to read: {why}") from None
-        notes = (found.note,) if found.note else ()
-        extractor = "readability" if self._settings.readability else "raw-html"
-        page = replace(page, extractor=extractor, warnings=(*page.warnings, *notes))
-        return _with_text(page, found.text, found.title)
 
     async def _scrape(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:
         """The page as the provider sees it. Raises `ToolError`, without words if none is chosen."""
@@ -251,25 +258,17 @@ class Fetcher:
 
         if not self._key:
             raise ToolError(f"set {SETTING}.firecrawl.apiKey or FIRECRAWL_API_KEY for Firecrawl")
-        found = await scrape(self._client, url, self._key, self._settings.firecrawl)
+        page = await scrape(self._client, url, self._key, self._settings.firecrawl)
         try:
             # It may have followed redirects.
-            final = parse_url(found.url)
+            final = parse_url(page.final_url)
             self._guard.route(final.url)
         except NetError as error:
             raise _failure(error) from None
         if final.url != url and not permits(final.url):
             raise ToolError(f"Firecrawl read {final.place}, which tools.rules do not permit")
-        page = FetchedPage(
-            final_url=final.url,
-            status=found.status,
-            content_type="text/markdown",
-            extractor="firecrawl",
-            fetched_at=time.time(),
-            size=len(found.markdown),
-            warnings=self._unsent,
-        )
-        return _with_text(page, _in_mode(clean(found.markdown), mode), clean(found.title))
+        page = replace(page, final_url=final.url, warnings=self._unsent)
+        return _with_text(page, _in_mode(clean(page.text), mode), clean(page.title))
 
     async def _ask_robots(self, target: ParsedUrl, permits: Permits) -> str:
         """Why the site does not want the page to be fetched; empty if it does not mind."""
@@ -306,23 +305,6 @@ def _failure(error: NetError) -> ToolError:
     if error.kind == "refused":
         return ToolAuthorizationError(str(error), reason="host")
     return ToolError(f"Web fetch failed: {error}")
-
-
-async def _describe(response: Response, body: bytes, url: str, more: str) -> str:
-    """What a server says about a failure, marked as its words."""
-    type_ = response.headers.get("content-type", "")
-    kind = kind_of_body(_media_type(type_), body)
-    said = ""
-    if kind == "html":
-        from clawkit.web.html_worker import extract
-
-        html = decode(body, type_)
-        page = await extract(html, base_url=url, mode="text", main_only=False, timeout_s=_EXTRACT_S)
-        said = "\n".join(filter(None, (page.title, page.text)))
-    elif kind in ("text", "json", "markdown"):
-        said = clean(decode(body, type_))
-    shown = wrap_external(said.strip(), url, _MAX_ERROR_CHARS) if said.strip() else "no message"
-    return f"{more}; {shown}" if more else shown
 
 
 def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) -> FetchedPage:
