@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import re
 import time
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import Literal, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -30,9 +29,6 @@ from clawkit.text import human_size, one_line
 from clawkit.web.cache import Cache
 from clawkit.web.charset import decode
 from clawkit.web.protocols import MAX_TEXT, ExtractMode, FetchedPage
-
-if TYPE_CHECKING:
-    from clawkit.web.extract import Page
 
 SETTING = "tools.web.fetch"
 _IDLE_S = 15.0
@@ -164,12 +160,15 @@ class Fetcher:
             return await self._scrape(arrival.url, mode, permits)
         except ToolError as error:
             said = str(error)
-        if not is_ok:
-            why = await self._describe(arrival, body, said)
-            raise ToolError(f"Web fetch failed ({arrival.response.status}): {why}")
-        if not page.text.strip():
+        if is_ok and page.text.strip():
+            return replace(page, warnings=(*page.warnings, note))
+        if is_ok:
             raise ToolError(f"nothing to read: {'; '.join(filter(None, (note, said)))}")
-        return replace(page, warnings=(*page.warnings, note))
+        page, _ = await self._read(arrival, body, "text", main_only=False)
+        words = "\n".join(filter(None, (page.title, page.text))).strip()
+        words = wrap_external(words, arrival.url, _MAX_ERROR_CHARS) if words else "no message"
+        why = "; ".join(filter(None, (said, words)))
+        raise ToolError(f"Web fetch failed ({page.status}): {why}")
 
     def _follow(
         self, url: str, permits: Permits, *, robots: bool
@@ -192,9 +191,15 @@ class Fetcher:
         )
 
     async def _read(
-        self, arrival: Arrival, body: bytes, mode: ExtractMode, *, is_cut: bool
+        self,
+        arrival: Arrival,
+        body: bytes,
+        mode: ExtractMode,
+        *,
+        main_only: bool = True,
+        is_cut: bool = False,
     ) -> tuple[FetchedPage, str]:
-        """The page, and why it says almost nothing, or empty."""
+        """The page, and what a reader must know if it says almost nothing, or is not complete."""
         headers = arrival.response.headers
         given = headers.get("content-type", "")
         type_ = _media_type(given)
@@ -226,29 +231,14 @@ class Fetcher:
         text = await in_thread(decode, body, given, is_cut=is_cut)
         if kind != "html":
             return await in_thread(_as_text, page, text, kind, mode), ""
-        is_main = self._settings.readability
-        found = await self._extract(text, arrival.url, mode, is_main)
-        page = replace(page, extractor="readability" if is_main else "raw-html")
-        return _with_text(page, found.text, found.title), found.note
-
-    async def _describe(self, arrival: Arrival, body: bytes, more: str) -> str:
-        """What a server says about a failure, marked as its words."""
-        type_, said = arrival.response.headers.get("content-type", ""), ""
-        kind = kind_of_body(_media_type(type_), body)
-        if kind == "html":
-            page = await self._extract(decode(body, type_), arrival.url, "text", False)
-            said = "\n".join(filter(None, (page.title, page.text)))
-        elif kind in ("text", "json", "markdown"):
-            said = clean(decode(body, type_))
-        said = said.strip() and wrap_external(said.strip(), arrival.url, _MAX_ERROR_CHARS)
-        return "; ".join(filter(None, (more, said or "no message")))
-
-    async def _extract(self, html: str, url: str, mode: ExtractMode, main_only: bool) -> Page:
         from clawkit.web.html_worker import extract  # it loads the parser
 
-        return await extract(
-            html, base_url=url, mode=mode, main_only=main_only, timeout_s=_EXTRACT_S
+        is_main = main_only and self._settings.readability
+        found = await extract(
+            text, base_url=arrival.url, mode=mode, main_only=is_main, timeout_s=_EXTRACT_S
         )
+        page = replace(page, extractor="readability" if is_main else "raw-html")
+        return _with_text(page, found.text, found.title), found.note
 
     async def _scrape(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:
         """The page as the provider sees it. Raises `ToolError`, without words if none is chosen."""
@@ -355,37 +345,27 @@ def _in_mode(markdown: str, mode: ExtractMode) -> str:
     return re.sub(r"(\*\*|__|`)(?=\S)([^\n]{1,500}?)(?<=\S)\1", r"\2", text)
 
 
-_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
-_TEXT_TYPES = (
-    r"text/.+|application/(?:.+\+)?(?:xml|json|javascript|x-javascript|ecmascript|yaml|x-yaml|toml|"
-    r"x-sh|sql|graphql|x-ndjson|jsonl|ld\+json|x-www-form-urlencoded)|.+/.+\+(?:xml|json)"
-)
+_NEVER = "(?!)"
+# The kinds of bodies, by their type or by how they begin; the first that matches.
+_KINDS: tuple[tuple[BodyKind, str, str], ...] = (
+    ("pdf", "application/pdf", "%PDF-"),
+    ("image", r"image/(?!svg\+xml$).+", r"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP"),
+    ("binary", _NEVER, r"(?!\xff\xfe|\xfe\xff).*\0"),
+    ("html", r"text/html|application/xhtml\+xml", _NEVER),
+    ("markdown", "text/(?:x-)?markdown", _NEVER),
+    ("json", r"application/json|.+\+json", _NEVER),
+    ("text", r"text/.+|.+/.+\+xml|application/(?:.+\+)?(?:xml|(?:x-)?javascript|ecmascript|toml|"
+     r"(?:x-)?yaml|sql|x-sh|graphql|x-ndjson|jsonl|x-www-form-urlencoded)", _NEVER),
+    ("html", _NEVER, r"\s{0,99}(?:<!--.{0,2000}?-->\s{0,99})?<(?i:!doctype html|html|head)\b"),
+)  # fmt: skip
 
 
 def kind_of_body(type_: str, body: bytes) -> BodyKind:
     """How a body is shown, by its type as the server says, and by how it begins."""
-    if body.startswith(b"%PDF-") or type_ == "application/pdf":
-        return "pdf"
-    is_webp = body[:4] == b"RIFF" and body[8:12] == b"WEBP"
-    if is_webp or body.startswith(_IMAGES):
-        return "image"
-    if type_.startswith("image/") and type_ != "image/svg+xml":
-        return "image"
     head = body[:8_192]
-    if b"\0" in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "binary"
-    if type_ in ("text/html", "application/xhtml+xml"):
-        return "html"
-    if type_ in ("text/markdown", "text/x-markdown"):
-        return "markdown"
-    if type_ == "application/json" or type_.endswith("+json"):
-        return "json"
-    if re.fullmatch(_TEXT_TYPES, type_):
-        return "text"
-    if re.match(
-        rb"(?is)\s{0,99}(?:<!--.{0,2000}?-->\s{0,99})?<(?:!doctype html|html|head)\b", head
-    ):
-        return "html"
+    for kind, types, start in _KINDS:
+        if re.fullmatch(types, type_) or re.match(f"(?s:{start})".encode("latin-1"), head):
+            return kind
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:

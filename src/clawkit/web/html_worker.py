@@ -20,7 +20,8 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
 from clawkit.process.isolated import Isolated, NoAnswerError
 from clawkit.web import html_child
-from clawkit.web.extract import Mode, Page, extract_page
+from clawkit.web.extract import Page, extract_page
+from clawkit.web.protocols import ExtractMode
 
 # No page with these counts takes a thread more than a fraction of a second, however it is made.
 MAX_SIMPLE = 1024 * 1024
@@ -38,9 +39,9 @@ _EMPTY = frozenset(b"br embed hr img meta".split())
 """Elements that are never open, not even in drawings."""
 # A tag from its name on, as parsers read it; `@` is a character that must not be in it.
 _ATTRIBUTE = r"""[\s/]*+[^\s/>@][^\s/>=@]{0,4999}+(?![^\s/>=])
-    (?:\s*+=\s*+(?:"[^"@]*+"|'[^'@]*+'|[^\s>"'@][^\s>@]{0,4999}+(?![^\s>])|(?=>)))?+"""
+    (?>(?:\s*+=\s*+(?:"[^"@]*+"|'[^'@]*+'|[^\s>"'@][^\s>@]{0,4999}+(?![^\s>])|(?=>)))?)"""
 _TAG = rf"""(/?[a-z][^\s/>@]{{0,4999}}+)(?![^\s/>])
-    (?:{_ATTRIBUTE}){{0,{MAX_SIMPLE_ATTRIBUTES}}}+[\s/]*+(?:>|\Z)"""
+    (?>(?:{_ATTRIBUTE}){{0,{MAX_SIMPLE_ATTRIBUTES}}})[\s/]*+(?:>|\Z)"""
 _REGULAR, _TOO_LONG = 1, 3
 _SLASH = ord("/")
 # Tags without a `<` in them; other tags; those with too many attributes; comments; and what may be
@@ -55,7 +56,7 @@ _PAGES = msgspec.json.Decoder(Page)
 
 
 async def extract(
-    html: str, *, base_url: str, mode: Mode, main_only: bool, timeout_s: float
+    html: str, *, base_url: str, mode: ExtractMode, main_only: bool, timeout_s: float
 ) -> Page:
     """The content of a page, as `extract_page` finds it. Raises `ToolError` if that takes longer
     than `timeout_s`, or too much memory."""
