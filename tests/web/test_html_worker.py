@@ -63,6 +63,7 @@ HOSTILE = {
     "attributes of an end tag": "</div " + " ".join(f"a{n}" for n in range(30_000)) + ">x",
     "attributes without spaces": "<div " + "".join(f"a{n}='>'" for n in range(20_000)) + ">x",
     "attributes with tags": "<div " + " ".join(f"a{n}='<p>'" for n in range(15_000)) + ">x",
+    "links in a drawing": "<svg>" + "<link>" * 6_000,
     "closed in comments": "<div><!--</div>-->" * 6_000,
     "closed in attributes": "<div><img a='</div>'>" * 6_000,
     "closed in cells": "<div><table><td></div>" * 4_500,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -163,7 +164,9 @@ def _fill(root: Element, body: LexborNode, streamed: set[str]) -> bool:
                 if text := clean_text(node.text_content or "", keeps_space=keeps_space):
                     parent.children.append(text)
             elif tag is not None and tag[0] not in "-!" and tag not in _DROPPED:
-                attrs = {key: value or "" for key, value in node.attributes.items()}
+                attrs: dict[str, Any] = node.attributes
+                if None in attrs.values():
+                    attrs = {key: value or "" for key, value in attrs.items()}
                 is_streamed = depth == 1 and attrs.get("id", "") in streamed
                 if is_streamed or not (attrs and is_hidden(attrs)):
                     left -= 1

@@ -153,7 +153,10 @@ class Fetcher:
         except NetError as error:
             raise _failure(error) from None
         if is_ok:
-            page, note = await self._read(arrival, body[:limit], mode, is_cut=len(body) > limit)
+            is_main, is_cut = self._settings.readability, len(body) > limit
+            page, note = await self._read(
+                arrival, body[:limit], mode, main_only=is_main, is_cut=is_cut
+            )
             if not note:
                 return page
         try:
@@ -164,7 +167,7 @@ class Fetcher:
             return replace(page, warnings=(*page.warnings, note))
         if is_ok:
             raise ToolError(f"nothing to read: {'; '.join(filter(None, (note, said)))}")
-        page, _ = await self._read(arrival, body, "text", main_only=False)
+        page, _ = await self._read(arrival, body, "text", main_only=False, is_cut=False)
         words = "\n".join(filter(None, (page.title, page.text))).strip()
         words = wrap_external(words, arrival.url, _MAX_ERROR_CHARS) if words else "no message"
         why = "; ".join(filter(None, (said, words)))
@@ -191,13 +194,7 @@ class Fetcher:
         )
 
     async def _read(
-        self,
-        arrival: Arrival,
-        body: bytes,
-        mode: ExtractMode,
-        *,
-        main_only: bool = True,
-        is_cut: bool = False,
+        self, arrival: Arrival, body: bytes, mode: ExtractMode, *, main_only: bool, is_cut: bool
     ) -> tuple[FetchedPage, str]:
         """The page, and what a reader must know if it says almost nothing, or is not complete."""
         headers = arrival.response.headers
@@ -233,11 +230,10 @@ class Fetcher:
             return await in_thread(_as_text, page, text, kind, mode), ""
         from clawkit.web.html_worker import extract  # it loads the parser
 
-        is_main = main_only and self._settings.readability
         found = await extract(
-            text, base_url=arrival.url, mode=mode, main_only=is_main, timeout_s=_EXTRACT_S
+            text, base_url=arrival.url, mode=mode, main_only=main_only, timeout_s=_EXTRACT_S
         )
-        page = replace(page, extractor="readability" if is_main else "raw-html")
+        page = replace(page, extractor="readability" if main_only else "raw-html")
         return _with_text(page, found.text, found.title), found.note
 
     async def _scrape(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:

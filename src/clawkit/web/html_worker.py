@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import signal
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import msgspec
 import selectolax
@@ -60,7 +60,7 @@ async def extract(
 ) -> Page:
     """The content of a page, as `extract_page` finds it. Raises `ToolError` if that takes longer
     than `timeout_s`, or too much memory."""
-    options = {"base_url": base_url, "mode": mode, "main_only": main_only}
+    options: dict[str, Any] = {"base_url": base_url, "mode": mode, "main_only": main_only}
 
     def read_simple() -> Page | None:
         return extract_page(html, **options) if is_simple(html) else None

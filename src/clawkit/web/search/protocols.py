@@ -15,17 +15,18 @@ NO_PROVIDER = "no search service is chosen and none has a key; choose one: clawk
 _FIXABLE = ("invalid_", "conflicting_", "missing_", "unsupported_")
 Count = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Handles = Annotated[list[str], Meta(max_length=MAX_HANDLES)]
+Words = Annotated[str, Meta(min_length=1, max_length=2_000)]
 Limited = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
 
 
-def _doc(text: str, **limits: int) -> Meta:
-    return Meta(description=text, **limits)
+def _doc(text: str) -> Meta:
+    return Meta(description=text)
 
 
 class Query(Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of `web_search`, and what a provider is asked."""
 
-    query: Annotated[str, _doc("What to search for", min_length=1, max_length=2_000)]
+    query: Annotated[Words, _doc("What to search for")]
     count: Annotated[Count | None, _doc(f"Number of results, up to {MAX_COUNT}")] = None
     country: Annotated[str, _doc("Two-letter country code, such as DE")] = ""
     language: Annotated[str, _doc("Language of results, such as de")] = ""
@@ -53,7 +54,7 @@ FILTERS = Query.__struct_fields__[2:]
 class PostQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of `x_search`."""
 
-    query: Annotated[str, _doc("What to look for", min_length=1, max_length=2_000)]
+    query: Annotated[Words, _doc("What to look for")]
     allowed_x_handles: Annotated[Handles, _doc("Only posts of these accounts")] = []
     excluded_x_handles: Annotated[Handles, _doc("No posts of these accounts")] = []
     from_date: Annotated[str, _doc("Only since this day, YYYY-MM-DD")] = ""
