@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from selectolax.lexbor import LexborHTMLParser
 
 from clawkit.errors import ToolError
 from clawkit.process.confine import start_helper
 from clawkit.process.landlock import available
-from clawkit.web import html_child
+from clawkit.web import html_child, html_worker
 from clawkit.web.extract import Page, extract_page
 from clawkit.web.html_worker import (
     MAX_SIMPLE,
-    MAX_SIMPLE_TAGS,
+    MAX_SIMPLE_ATTRIBUTES,
     explain_end,
     extract,
     is_simple,
@@ -41,7 +45,9 @@ async def test_large_pages_are_read_like_small_ones() -> None:
 
 
 async def test_a_page_that_takes_too_long_is_an_error() -> None:
-    for page in (LARGE, "<p>" + "<div>" * (MAX_SIMPLE_TAGS - 1)):
+    nested = "<p>" + "<div>" * 4_000
+    assert is_simple(nested)
+    for page in (LARGE, nested):
         with pytest.raises(ToolError, match=r"took longer than 0\.001 s"):
             await read(page, timeout_s=0.001)
 
@@ -54,6 +60,16 @@ HOSTILE = {
     "formatting": "<p>" + "".join(f"<b a={n}>" for n in range(900)) + "</p>" + "<p>x" * 4_000,
     "hidden formatting": "<p>" + "".join(f"<B\nx='>{n}'>" for n in range(900)) + "<p>x" * 4_000,
     "attributes": "<div " + " ".join(f"a{n}" for n in range(150_000)) + ">x",
+    "attributes of an end tag": "</div " + " ".join(f"a{n}" for n in range(30_000)) + ">x",
+    "attributes without spaces": "<div " + "".join(f"a{n}='>'" for n in range(20_000)) + ">x",
+    "attributes with tags": "<div " + " ".join(f"a{n}='<p>'" for n in range(15_000)) + ">x",
+    "links in a drawing": "<svg>" + "<link>" * 6_000,
+    "closed in comments": "<div><!--</div>-->" * 6_000,
+    "closed in attributes": "<div><img a='</div>'>" * 6_000,
+    "closed in cells": "<div><table><td></div>" * 4_500,
+    "closed with another letter": "<k></\u212a>" * 6_000,
+    "closed with another name": "<b\vx></b>" * 6_000,
+    "closed in scripts": "<div><script><!--<script></script></div>--></script>" * 3_000,
     "options": "<select>" + "<option>x" * 90_000,
     "less-than signs": "<" * 300_000,
 }
@@ -62,11 +78,62 @@ HOSTILE = {
 async def test_pages_that_may_be_expensive_are_not_read_in_this_process() -> None:
     for name, html in HOSTILE.items():
         assert not is_simple(html), name
-    assert is_simple("<p>x</p>" * 2_000)
     assert is_simple("x" * MAX_SIMPLE)
     for html in (HOSTILE["nested"], HOSTILE["attributes"]):
         with pytest.raises(ToolError, match="took longer than 2 s"):
             await read(html, timeout_s=2)
+
+
+def test_ordinary_pages_are_read_in_this_process() -> None:
+    row = "<tr><td class='a' id=b><a href=\"/x?a>b\">1 < 2</a><br/><!-- end --><B>x</B></td></tr>\n"
+    item = "<li><picture><source srcset='a'><img src=a></picture><p>omitted end tags\n"
+    script = "<script>if (i<n && c>d) { x = '<div>' + y + '</div>' }</script>"
+    styled = "<svg><path d='M0 0'/></svg><p style='" + "color: red; " * 200 + "'>text</p>"
+    for part in (row, item, script, styled):
+        assert is_simple("<!doctype html><body><table>" + part * 300), part
+    assert is_simple("<article>" + "<p>An <a href='/x'>article</a> of 200 KB.</p>" * 4_500)
+    attributes = " ".join(f"a{n}" for n in range(MAX_SIMPLE_ATTRIBUTES))
+    assert is_simple(f"<p {attributes}>x")
+    assert not is_simple(f"<p {attributes} x>x")
+
+
+NAMES = re.findall(
+    r"\S+",
+    "div p b a span table td tr caption select option svg math title style script textarea li h1 "
+    "template button form object nobr foreignObject desc mi x body head frameset noscript iframe "
+    "plaintext img br input link rt col path",
+)
+PIECES = re.findall(
+    r"\S+", "x ' = > /> <!-- --> --!> <!--x--> <!--> <![CDATA[ ]]> < <! <? </ <b <img/a='"
+)
+PIECES += ['"', " ", "\0", "\v", "\f"]
+for shape in ("<{}>", "</{}>", "<{} a='", "<{0}></{0}>"):
+    PIECES += [shape.format(name) for name in NAMES]
+
+
+def find_depth(html: str) -> int:
+    deepest, todo = 0, [(LexborHTMLParser(html).root, 1)]
+    while todo:
+        node, depth = todo.pop()
+        while node is not None:
+            deepest = max(deepest, depth)
+            if (child := node.first_child) is not None:
+                todo.append((child, depth + 1))
+            node = node.next
+    return deepest
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=3), st.lists(st.sampled_from(PIECES), min_size=1))
+def test_no_page_is_deeper_than_it_is_counted(start: list[str], repeated: list[str]) -> None:
+    repeats = 60
+    html = "".join(start) + "".join(repeated) * repeats
+    # At most three elements are implied by a tag; and html, head and body.
+    most = (find_depth(html) - 8) // 4
+    if most > 0:
+        # Each repeat that adds to the depth is at least as deep as those before it.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(html_worker, "MAX_SIMPLE_STEPS", most * repeats // 4)
+            assert not is_simple(html)
 
 
 async def test_the_event_loop_goes_on_while_a_page_is_read() -> None:

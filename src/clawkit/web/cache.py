@@ -72,13 +72,6 @@ class Cache:
 
         self._try(write)
 
-    def clear(self) -> None:
-        def delete() -> None:
-            with self._database.writing() as db:
-                db.execute("DELETE FROM answer")
-
-        self._try(delete)
-
     def close(self) -> None:
         """Close the database; the next use opens it again."""
         self._database.close()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import NamedTuple
+from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
@@ -128,26 +127,20 @@ class Element:
             element.links = size if element.tag == "a" else links
 
 
-class VisibleTree(NamedTuple):
-    root: Element
-    is_cut: bool
-    """Whether the page has more elements."""
-
-
-def visible_tree(parser: LexborHTMLParser) -> VisibleTree:
-    """What people see of a page; what they see only without scripts, and what React streams behind
-    the page and then moves into it, only if that is most of it."""
+def visible_tree(parser: LexborHTMLParser) -> tuple[Element, bool]:
+    """What people see of a page, and whether it has more elements. What they see only without
+    scripts, and what React streams behind the page and then moves into it, is left out unless it
+    is most of the page."""
     root = Element("body", {}, None)
-    if parser.body is None:
-        return VisibleTree(root, False)
-    is_cut = _fill(root, parser.body, _streamed(parser))
+    is_cut = parser.body is not None and _fill(root, parser.body, _streamed(parser))
     root.measure()
-    unscripted = {each for each in root.walk() if each.tag == "noscript"}
-    streamed = {each for each in root.walk() if each.is_streamed}
+    every = root.walk()
+    unscripted = {each for each in every if each.tag == "noscript"}
+    streamed = {each for each in every if each.is_streamed}
     for doubtful in (unscripted, streamed):
-        if sum(each.size for each in doubtful) * 2 <= root.size:
+        if doubtful and sum(each.size for each in doubtful) * 2 <= root.size:
             root.drop(doubtful.__contains__)
-    return VisibleTree(root, is_cut)
+    return root, is_cut
 
 
 def _streamed(parser: LexborHTMLParser) -> set[str]:
@@ -171,7 +164,9 @@ def _fill(root: Element, body: LexborNode, streamed: set[str]) -> bool:
                 if text := clean_text(node.text_content or "", keeps_space=keeps_space):
                     parent.children.append(text)
             elif tag is not None and tag[0] not in "-!" and tag not in _DROPPED:
-                attrs = {key: value or "" for key, value in node.attributes.items()}
+                attrs: dict[str, Any] = node.attributes
+                if None in attrs.values():
+                    attrs = {key: value or "" for key, value in attrs.items()}
                 is_streamed = depth == 1 and attrs.get("id", "") in streamed
                 if is_streamed or not (attrs and is_hidden(attrs)):
                     left -= 1
@@ -192,19 +187,15 @@ def _fill(root: Element, body: LexborNode, streamed: set[str]) -> bool:
 
 def clean_text(text: str, *, keeps_space: bool = False) -> str:
     """The text without characters that cannot be seen; white space collapsed as in a browser."""
-    if not text.isascii() or not text.isprintable():
-        text = _unseen().sub("", text)
+    words = text if keeps_space else " ".join(text.split())
+    if not (words.isascii() and words.isprintable()):
+        text = re.sub(_UNSEEN, "", text)
+        words = " ".join(text.split())
     if keeps_space:
         return text.replace("\r\n", "\n").expandtabs(4)
-    words = " ".join(text.split())
     if not words:
         return " " if text else ""
     return f"{' ' * text[0].isspace()}{words}{' ' * text[-1].isspace()}"
-
-
-@cache
-def _unseen() -> re.Pattern[str]:
-    return re.compile(_UNSEEN)
 
 
 def is_hidden(attrs: dict[str, str]) -> bool:
@@ -215,5 +206,5 @@ def is_hidden(attrs: dict[str, str]) -> bool:
         return True
     if not (style := attrs.get("style")):
         return False
-    plain = re.sub(r"/\*.*?\*/|[\s\\]+", "", style[:2_000].lower())
+    plain = re.sub(r"/\*.*?(?:\*/|$)|[\s\\]+", "", style[:2_000].lower())
     return _HIDING_STYLE.search(plain) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from functools import cache
 
 import msgspec
 from selectolax.lexbor import LexborHTMLParser
@@ -11,8 +11,8 @@ from selectolax.lexbor import LexborHTMLParser
 from clawkit.text import one_line
 from clawkit.web.dom import MAX_ELEMENTS, Element, clean_text, names, visible_tree
 from clawkit.web.markdown import join_url, write_markdown
+from clawkit.web.protocols import ExtractMode
 
-Mode = Literal["markdown", "text"]
 MAX_TITLE = 256
 MIN_TEXT = 200
 EMPTY = "the page has almost no text: it is rendered by JavaScript, or it was blocked"
@@ -54,7 +54,7 @@ class Page(msgspec.Struct, frozen=True):
 
 
 def extract_page(
-    html: str, *, base_url: str = "", mode: Mode = "markdown", main_only: bool = True
+    html: str, *, base_url: str = "", mode: ExtractMode = "markdown", main_only: bool = True
 ) -> Page:
     """The content of a page, or all visible text if not `main_only`.
 
@@ -146,19 +146,27 @@ def _find_labelled_asides(root: Element, total: int) -> set[Element]:
     dropped = set[Element]()
     doubtful: dict[int, list[Element]] = {}
     limit = _LABEL_SHARE * total
+    read = cache(_read_label)  # many elements have the same
     for element in root.walk():
-        label = element.label
-        if label and element.size < limit:
-            if _ASIDE_LABEL.search(label):
+        if element.size < limit and (word := read(element.label)) is not None:
+            if word:
+                doubtful.setdefault(word, []).append(element)
+            else:
                 dropped.add(element)
-            elif match := _DOUBTFUL_LABEL.search(label):
-                doubtful.setdefault(match.lastindex or 0, []).append(element)
     for elements in doubtful.values():
         group = set(elements)
         outer = [each for each in elements if group.isdisjoint(each.above())]
         if sum(each.size for each in outer) < limit:
             dropped.update(outer)
     return dropped
+
+
+def _read_label(label: str) -> int | None:
+    """The number of the doubtful word in it, 0 for another word, None for none."""
+    if _ASIDE_LABEL.search(label):
+        return 0
+    match = _DOUBTFUL_LABEL.search(label)
+    return match.lastindex if match else None
 
 
 def _content_root(root: Element) -> Element:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import re
 import time
@@ -21,7 +20,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.external import NOTICE, wrap_external
 from clawkit.net.addresses import ParsedUrl, parse_url
-from clawkit.net.client import Client, Response
+from clawkit.net.client import Client
 from clawkit.net.route import NetError, bad_name
 from clawkit.net.url_guard import Arrival, UrlGuard, get_following
 from clawkit.redact import is_secret_name
@@ -148,19 +147,31 @@ class Fetcher:
             if why := await self._ask_robots(target, permits):
                 raise NetError("refused", f"{target.place} is not asked: {why}")
             async with self._follow(target.url, permits, robots=True) as arrival:
-                response = arrival.response
                 limit = self._settings.max_response_bytes
-                is_ok = 200 <= response.status < 300
-                body = await response.read(limit + 1 if is_ok else _MAX_ERROR_BYTES)
+                is_ok = 200 <= arrival.response.status < 300
+                body = await arrival.response.read(limit + 1 if is_ok else _MAX_ERROR_BYTES)
         except NetError as error:
             raise _failure(error) from None
-        if not is_ok:
-            try:
-                return await self._scrape(arrival.url, mode, permits)
-            except ToolError as error:
-                why = await _describe(response, body, arrival.url, str(error))
-                raise ToolError(f"Web fetch failed ({response.status}): {why}") from None
-        return await self._read(arrival, body[:limit], mode, permits, is_cut=len(body) > limit)
+        if is_ok:
+            is_main, is_cut = self._settings.readability, len(body) > limit
+            page, note = await self._read(
+                arrival, body[:limit], mode, main_only=is_main, is_cut=is_cut
+            )
+            if not note:
+                return page
+        try:
+            return await self._scrape(arrival.url, mode, permits)
+        except ToolError as error:
+            said = str(error)
+        if is_ok and page.text.strip():
+            return replace(page, warnings=(*page.warnings, note))
+        if is_ok:
+            raise ToolError(f"nothing to read: {'; '.join(filter(None, (note, said)))}")
+        page, _ = await self._read(arrival, body, "text", main_only=False, is_cut=False)
+        words = "\n".join(filter(None, (page.title, page.text))).strip()
+        words = wrap_external(words, arrival.url, _MAX_ERROR_CHARS) if words else "no message"
+        why = "; ".join(filter(None, (said, words)))
+        raise ToolError(f"Web fetch failed ({page.status}): {why}")
 
     def _follow(
         self, url: str, permits: Permits, *, robots: bool
@@ -183,8 +194,9 @@ class Fetcher:
         )
 
     async def _read(
-        self, arrival: Arrival, body: bytes, mode: ExtractMode, permits: Permits, *, is_cut: bool
-    ) -> FetchedPage:
+        self, arrival: Arrival, body: bytes, mode: ExtractMode, *, main_only: bool, is_cut: bool
+    ) -> tuple[FetchedPage, str]:
+        """The page, and what a reader must know if it says almost nothing, or is not complete."""
         headers = arrival.response.headers
         given = headers.get("content-type", "")
         type_ = _media_type(given)
@@ -212,36 +224,17 @@ class Fetcher:
             if is_cut and kind != "binary":
                 why = f"it is larger than {human_size(len(body))} ({SETTING}.maxResponseBytes)"
                 raise ToolError(f"the {kind} cannot be shown: {why}")
-            return replace(page, extractor=kind, data=b"" if kind == "binary" else body)
+            return replace(page, extractor=kind, data=b"" if kind == "binary" else body), ""
         text = await in_thread(decode, body, given, is_cut=is_cut)
-        if kind == "html":
-            return await self._extract(page, text, mode, permits)
-        shown: FetchedPage = await in_thread(_as_text, page, text, kind, mode)
-        return shown
-
-    async def _extract(
-        self, page: FetchedPage, html: str, mode: ExtractMode, permits: Permits
-    ) -> FetchedPage:
+        if kind != "html":
+            return await in_thread(_as_text, page, text, kind, mode), ""
         from clawkit.web.html_worker import extract  # it loads the parser
 
         found = await extract(
-            html,
-            base_url=page.final_url,
-            mode=mode,
-            main_only=self._settings.readability,
-            timeout_s=_EXTRACT_S,
+            text, base_url=arrival.url, mode=mode, main_only=main_only, timeout_s=_EXTRACT_S
         )
-        if found.note:
-            try:
-                return await self._scrape(page.final_url, mode, permits)
-            except ToolError as error:
-                if not found.text.strip():
-                    why = "; ".join(filter(None, (found.note, str(error))))
-                    raise ToolError(f"nothing to read: {why}") from None
-        notes = (found.note,) if found.note else ()
-        extractor = "readability" if self._settings.readability else "raw-html"
-        page = replace(page, extractor=extractor, warnings=(*page.warnings, *notes))
-        return _with_text(page, found.text, found.title)
+        page = replace(page, extractor="readability" if main_only else "raw-html")
+        return _with_text(page, found.text, found.title), found.note
 
     async def _scrape(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:
         """The page as the provider sees it. Raises `ToolError`, without words if none is chosen."""
@@ -251,25 +244,17 @@ class Fetcher:
 
         if not self._key:
             raise ToolError(f"set {SETTING}.firecrawl.apiKey or FIRECRAWL_API_KEY for Firecrawl")
-        found = await scrape(self._client, url, self._key, self._settings.firecrawl)
+        page = await scrape(self._client, url, self._key, self._settings.firecrawl)
         try:
             # It may have followed redirects.
-            final = parse_url(found.url)
+            final = parse_url(page.final_url)
             self._guard.route(final.url)
         except NetError as error:
             raise _failure(error) from None
         if final.url != url and not permits(final.url):
             raise ToolError(f"Firecrawl read {final.place}, which tools.rules do not permit")
-        page = FetchedPage(
-            final_url=final.url,
-            status=found.status,
-            content_type="text/markdown",
-            extractor="firecrawl",
-            fetched_at=time.time(),
-            size=len(found.markdown),
-            warnings=self._unsent,
-        )
-        return _with_text(page, _in_mode(clean(found.markdown), mode), clean(found.title))
+        page = replace(page, final_url=final.url, warnings=self._unsent)
+        return _with_text(page, _in_mode(clean(page.text), mode), clean(page.title))
 
     async def _ask_robots(self, target: ParsedUrl, permits: Permits) -> str:
         """Why the site does not want the page to be fetched; empty if it does not mind."""
@@ -306,23 +291,6 @@ def _failure(error: NetError) -> ToolError:
     if error.kind == "refused":
         return ToolAuthorizationError(str(error), reason="host")
     return ToolError(f"Web fetch failed: {error}")
-
-
-async def _describe(response: Response, body: bytes, url: str, more: str) -> str:
-    """What a server says about a failure, marked as its words."""
-    type_ = response.headers.get("content-type", "")
-    kind = kind_of_body(_media_type(type_), body)
-    said = ""
-    if kind == "html":
-        from clawkit.web.html_worker import extract
-
-        html = decode(body, type_)
-        page = await extract(html, base_url=url, mode="text", main_only=False, timeout_s=_EXTRACT_S)
-        said = "\n".join(filter(None, (page.title, page.text)))
-    elif kind in ("text", "json", "markdown"):
-        said = clean(decode(body, type_))
-    shown = wrap_external(said.strip(), url, _MAX_ERROR_CHARS) if said.strip() else "no message"
-    return f"{more}; {shown}" if more else shown
 
 
 def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) -> FetchedPage:
@@ -373,37 +341,27 @@ def _in_mode(markdown: str, mode: ExtractMode) -> str:
     return re.sub(r"(\*\*|__|`)(?=\S)([^\n]{1,500}?)(?<=\S)\1", r"\2", text)
 
 
-_IMAGES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
-_TEXT_TYPES = (
-    r"text/.+|application/(?:.+\+)?(?:xml|json|javascript|x-javascript|ecmascript|yaml|x-yaml|toml|"
-    r"x-sh|sql|graphql|x-ndjson|jsonl|ld\+json|x-www-form-urlencoded)|.+/.+\+(?:xml|json)"
-)
+_NEVER = "(?!)"
+# The kinds of bodies, by their type or by how they begin; the first that matches.
+_KINDS: tuple[tuple[BodyKind, str, str], ...] = (
+    ("pdf", "application/pdf", "%PDF-"),
+    ("image", r"image/(?!svg\+xml$).+", r"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP"),
+    ("binary", _NEVER, r"(?!\xff\xfe|\xfe\xff).*\0"),
+    ("html", r"text/html|application/xhtml\+xml", _NEVER),
+    ("markdown", "text/(?:x-)?markdown", _NEVER),
+    ("json", r"application/json|.+\+json", _NEVER),
+    ("text", r"text/.+|.+/.+\+xml|application/(?:.+\+)?(?:xml|(?:x-)?javascript|ecmascript|toml|"
+     r"(?:x-)?yaml|sql|x-sh|graphql|x-ndjson|jsonl|x-www-form-urlencoded)", _NEVER),
+    ("html", _NEVER, r"\s{0,99}(?:<!--.{0,2000}?-->\s{0,99})?<(?i:!doctype html|html|head)\b"),
+)  # fmt: skip
 
 
 def kind_of_body(type_: str, body: bytes) -> BodyKind:
     """How a body is shown, by its type as the server says, and by how it begins."""
-    if body.startswith(b"%PDF-") or type_ == "application/pdf":
-        return "pdf"
-    is_webp = body[:4] == b"RIFF" and body[8:12] == b"WEBP"
-    if is_webp or body.startswith(_IMAGES):
-        return "image"
-    if type_.startswith("image/") and type_ != "image/svg+xml":
-        return "image"
     head = body[:8_192]
-    if b"\0" in head and not head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "binary"
-    if type_ in ("text/html", "application/xhtml+xml"):
-        return "html"
-    if type_ in ("text/markdown", "text/x-markdown"):
-        return "markdown"
-    if type_ == "application/json" or type_.endswith("+json"):
-        return "json"
-    if re.fullmatch(_TEXT_TYPES, type_):
-        return "text"
-    if re.match(
-        rb"(?is)\s{0,99}(?:<!--.{0,2000}?-->\s{0,99})?<(?:!doctype html|html|head)\b", head
-    ):
-        return "html"
+    for kind, types, start in _KINDS:
+        if re.fullmatch(types, type_) or re.match(f"(?s:{start})".encode("latin-1"), head):
+            return kind
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import time
 
 import msgspec
 
@@ -12,36 +12,15 @@ from clawkit.external import defuse
 from clawkit.net.client import Client
 from clawkit.net.route import NetError
 from clawkit.text import one_line
+from clawkit.web.protocols import FetchedPage
+from clawkit.web.search.exchange import as_text, decode, pick
+from clawkit.web.search.protocols import SearchError
 
 _MAX_BYTES = 16_000_000
 
 
-class _PageMetadata(msgspec.Struct, frozen=True):
-    title: str | list[str] | None = None
-    source_url: str | None = msgspec.field(default=None, name="sourceURL")
-    status_code: int | None = msgspec.field(default=None, name="statusCode")
-
-
-class _ScrapedData(msgspec.Struct, frozen=True):
-    markdown: str | None = None
-    metadata: _PageMetadata = _PageMetadata()
-
-
-class _ScrapeAnswer(msgspec.Struct, frozen=True):
-    success: bool = False
-    data: _ScrapedData | None = None
-    error: Any = None
-
-
-class Scraped(msgspec.Struct, frozen=True):
-    title: str
-    markdown: str
-    url: str
-    status: int
-
-
-async def scrape(client: Client, url: str, key: str, settings: Firecrawl) -> Scraped:
-    """A page as Firecrawl sees it. Raises `ToolError`."""
+async def scrape(client: Client, url: str, key: str, settings: Firecrawl) -> FetchedPage:
+    """A page as Firecrawl sees it, unchecked. Raises `ToolError`."""
     body = {
         "url": url,
         "formats": ["markdown"],
@@ -53,26 +32,29 @@ async def scrape(client: Client, url: str, key: str, settings: Firecrawl) -> Scr
     }
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     where = f"{settings.base_url.rstrip('/')}/v2/scrape"
+    data, wait_s = msgspec.json.encode(body), settings.timeout_seconds + 5
     try:
         async with client.stream(
-            "POST",
-            where,
-            headers=headers,
-            body=msgspec.json.encode(body),
-            timeout_s=settings.timeout_seconds + 5,
+            "POST", where, headers=headers, body=data, timeout_s=wait_s
         ) as response:
-            raw = await response.read(_MAX_BYTES)
-            status = response.status
+            answer, status = decode(await response.read(_MAX_BYTES)), response.status
     except NetError as error:
         raise ToolError(f"Firecrawl cannot be reached: {error}") from None
-    try:
-        answer = msgspec.json.decode(raw, type=_ScrapeAnswer)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        raise ToolError(f"Firecrawl answered {status} without a valid result") from None
-    if status != 200 or not answer.success or answer.data is None or not answer.data.markdown:
-        raise ToolError(
-            f"Firecrawl answered {status}: {one_line(defuse(str(answer.error or '')), 200)}"
-        )
-    about = answer.data.metadata
-    title = about.title if isinstance(about.title, str) else " ".join(about.title or ())
-    return Scraped(title, answer.data.markdown, about.source_url or url, about.status_code or 200)
+    except SearchError:
+        raise ToolError(f"Firecrawl answered {response.status} without a valid result") from None
+    markdown = as_text(pick(answer, "data.markdown"))
+    if status != 200 or answer.get("success") is not True or not markdown:
+        said = one_line(defuse(str(answer.get("error") or "")), 200)
+        raise ToolError(f"Firecrawl answered {status}: {said}")
+    about = pick(answer, "data.metadata")
+    seen = pick(about, "statusCode")
+    return FetchedPage(
+        final_url=as_text(pick(about, "sourceURL")) or url,
+        status=seen if isinstance(seen, int) else status,
+        content_type="text/markdown",
+        extractor="firecrawl",
+        fetched_at=time.time(),
+        title=as_text(pick(about, "title")),
+        text=markdown,
+        size=len(markdown),
+    )

@@ -10,7 +10,7 @@ import asyncio
 import os
 import re
 import signal
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import msgspec
 import selectolax
@@ -20,28 +20,55 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
 from clawkit.process.isolated import Isolated, NoAnswerError
 from clawkit.web import html_child
-from clawkit.web.extract import Mode, Page, extract_page
+from clawkit.web.extract import Page, extract_page
+from clawkit.web.protocols import ExtractMode
 
-MAX_SIMPLE = 256 * 1024
-MAX_SIMPLE_TAGS = 6_000
-MAX_SIMPLE_COPIES = 500_000
+# No page with these counts takes a thread more than a fraction of a second, however it is made.
+MAX_SIMPLE = 1024 * 1024
+MAX_SIMPLE_TAGS = 20_000
+MAX_SIMPLE_STEPS = 10_000_000
+"""Elements that are open at each tag, which the parser may look at."""
+MAX_SIMPLE_COPIES = 100_000
+"""Those of them that format text, which the parser may repeat."""
+MAX_SIMPLE_ATTRIBUTES = 128
+"""Of a tag: the parser compares each with all before it."""
 MAX_ANSWER = 64 * 1024 * 1024
 
-_FORMATTING = r"(?i)<(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[\s/>])"
+_FORMATTING = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
+_EMPTY = frozenset(b"br embed hr img meta".split())
+"""Elements that are never open, not even in drawings."""
+# A tag from its name on, as parsers read it; `@` is a character that must not be in it.
+_ATTRIBUTE = r"""[\s/]*+[^\s/>@][^\s/>=@]{0,4999}+(?![^\s/>=])
+    (?>(?:\s*+=\s*+(?:"[^"@]*+"|'[^'@]*+'|[^\s>"'@][^\s>@]{0,4999}+(?![^\s>])|(?=>)))?)"""
+_TAG = rf"""(/?[a-z][^\s/>@]{{0,4999}}+)(?![^\s/>])
+    (?>(?:{_ATTRIBUTE}){{0,{MAX_SIMPLE_ATTRIBUTES}}})[\s/]*+(?:>|\Z)"""
+_REGULAR, _TOO_LONG = 1, 3
+_SLASH = ord("/")
+# Tags without a `<` in them; other tags; those with too many attributes; comments; and what may be
+# the start of a comment that has tags in it.
+_MARKUP = re.compile(
+    rf"""<(?:{_TAG.replace("@", "<")}|(?={_TAG.replace("@", "")})|(/?[a-z].*)
+    |!--[^<>]*+(?<=--)>|([!?/]))""".encode(),
+    re.VERBOSE | re.DOTALL,
+)
 # Made here, in one thread: msgspec crashes when several threads use a type for the first time.
 _PAGES = msgspec.json.Decoder(Page)
 
 
 async def extract(
-    html: str, *, base_url: str, mode: Mode, main_only: bool, timeout_s: float
+    html: str, *, base_url: str, mode: ExtractMode, main_only: bool, timeout_s: float
 ) -> Page:
     """The content of a page, as `extract_page` finds it. Raises `ToolError` if that takes longer
     than `timeout_s`, or too much memory."""
-    options = {"base_url": base_url, "mode": mode, "main_only": main_only}
+    options: dict[str, Any] = {"base_url": base_url, "mode": mode, "main_only": main_only}
+
+    def read_simple() -> Page | None:
+        return extract_page(html, **options) if is_simple(html) else None
+
     try:
-        if is_simple(html):
-            async with asyncio.timeout(timeout_s):
-                return cast("Page", await in_thread(extract_page, html, **options))
+        async with asyncio.timeout(timeout_s):
+            if (page := await in_thread(read_simple)) is not None:
+                return cast("Page", page)
         # Lone surrogates, which a page can contain, are not valid UTF-8.
         request = {"html": html.encode("utf-8", "replace").decode(), **options}
         return await make_reader().ask((msgspec.json.encode(request),), _read, timeout_s)
@@ -54,13 +81,35 @@ async def extract(
 
 
 def is_simple(html: str) -> bool:
-    """Whether no page with these counts is expensive, however it is nested: the parser takes
-    quadratic time for elements in each other, and copies unclosed formatting elements into every
-    paragraph."""
-    tags = html.count("<")
-    if len(html) > MAX_SIMPLE or tags > MAX_SIMPLE_TAGS:
+    """Whether the page is cheap to parse, however the parser understands it.
+
+    Tags are counted as open until their end tag follows with nothing but text and complete elements
+    between: whatever such an element is in, a comment or an attribute as well, it leaves nothing
+    open. All other tags are counted as if they were never closed.
+    """
+    # Not white space in tags, unlike in expressions.
+    data = html.encode("utf-8", "replace").lower().replace(b"\v", b"?")
+    if len(data) > MAX_SIMPLE or data.count(b"<") > MAX_SIMPLE_TAGS:
         return False
-    return len(re.findall(_FORMATTING, html)) * tags <= MAX_SIMPLE_COPIES
+    opened: list[bytes] = []
+    formatting = steps = copies = 0
+    for found in _MARKUP.finditer(data):
+        kind = found.lastindex
+        if kind is None:
+            continue
+        name = found[kind]
+        if kind == _TOO_LONG:
+            return False
+        if kind == _REGULAR and name[0] == _SLASH:
+            if opened and opened[-1] == name[1:]:
+                formatting -= opened.pop() in _FORMATTING
+        elif kind != _REGULAR or name not in _EMPTY:
+            # No end tag matches the others.
+            opened.append(name if kind == _REGULAR else b"")
+            formatting += name in _FORMATTING
+        steps += len(opened)
+        copies += formatting
+    return steps <= MAX_SIMPLE_STEPS and copies <= MAX_SIMPLE_COPIES
 
 
 def _read(answers: IO[bytes]) -> Page | None:

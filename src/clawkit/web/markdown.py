@@ -38,8 +38,7 @@ _INLINE = re.compile(r"<(?=[a-zA-Z/!?])|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~])")
 
 def write_markdown(root: Element, *, base_url: str = "", plain: bool = False) -> str:
     """The text of an element, as Markdown or without any markup. Links are absolute."""
-    writer = _Plain(base_url) if plain else _Markdown(base_url)
-    return _join(writer.blocks(root.children, 0)).strip("\n")
+    return _join(_Writer(base_url, plain).blocks(root.children, 0)).strip("\n")
 
 
 def join_url(base: str, target: str) -> str:
@@ -52,9 +51,10 @@ def join_url(base: str, target: str) -> str:
     return url if is_usable and len(url) <= MAX_URL else ""
 
 
-class _Markdown:
-    def __init__(self, base_url: str) -> None:
+class _Writer:
+    def __init__(self, base_url: str, plain: bool) -> None:
         self._base_url = base_url
+        self._plain = plain
         self._link_chars = 0
 
     def blocks(self, children: Iterable[Element | str], indents: int) -> list[str]:
@@ -80,7 +80,7 @@ class _Markdown:
         tag = element.tag
         if tag in _HEADINGS:
             text = " ".join(_join(self.blocks(element.children, indents)).split())
-            return [self._heading(tag, text)] if text else []
+            return [text if self._plain else f"{_HEADINGS[tag]} {text}"] if text else []
         if tag in _PREFORMATTED:
             text = _text_of(element).strip("\n")
             return [self._code_block(element, text)] if text.strip() else []
@@ -92,16 +92,16 @@ class _Markdown:
         if tag == "table":
             return self._table(element, indents)
         if tag == "hr":
-            return self._rule()
+            return [] if self._plain else ["---"]
         if tag == "dd" and indents < MAX_INDENTS:
             inner = _join(self.blocks(element.children, indents + 1))
             return [self._item(":", inner)] if inner else []
         return self.blocks(element.children, indents)
 
     def _paragraph(self, nodes: Sequence[Element | str]) -> str:
-        lines = _tidy(self._inline(nodes)).split(_BREAK)
-        text = "\n".join(stripped for line in lines if (stripped := line.strip()))
-        return _LINE_START.sub(_escape_start, text)
+        lines = (" ".join(line.split()) for line in self._inline(nodes).split(_BREAK))
+        text = "\n".join(filter(None, lines))
+        return text if self._plain else _LINE_START.sub(_escape_start, text)
 
     def _inline(self, nodes: Iterable[Element | str]) -> str:
         return "".join(
@@ -125,7 +125,7 @@ class _Markdown:
         return text
 
     def _link(self, text: str, href: str) -> str:
-        url = self._url(href)
+        url = "" if self._plain else self._url(href)
         words = " ".join(text.replace(_BREAK, " ").split())
         if not url or words.startswith("!["):
             return text
@@ -134,7 +134,7 @@ class _Markdown:
 
     def _image(self, element: Element) -> str:
         alt = " ".join(element.attrs.get("alt", "").split())[:MAX_ALT]
-        url = self._url(element.attrs.get("src", "")) if alt else ""
+        url = self._url(element.attrs.get("src", "")) if alt and not self._plain else ""
         return f"![{self._escape(alt).replace(']', '')}]({url})" if url else ""
 
     def _url(self, target: str) -> str:
@@ -190,78 +190,38 @@ class _Markdown:
             found.append(self._grid(lines))
         return found
 
-    # What differs in plain text.
-
     def _escape(self, text: str) -> str:
-        return _INLINE.sub(r"\\\g<0>", text)
-
-    def _heading(self, tag: str, text: str) -> str:
-        return f"{_HEADINGS[tag]} {text}"
+        return text if self._plain else _INLINE.sub(r"\\\g<0>", text)
 
     def _code_block(self, element: Element, text: str) -> str:
         fence = "`" * max(3, _longest_run(text) + 1)
-        return f"{fence}{_language(element)}\n{text}\n{fence}"
+        return text if self._plain else f"{fence}{_language(element)}\n{text}\n{fence}"
 
     def _code(self, text: str) -> str:
-        if not text:
-            return ""
+        if self._plain or not text:
+            return text
         fence = "`" * (_longest_run(text) + 1)
         pad = " " if text[0] == "`" or text[-1] == "`" else ""
         return f"{fence}{pad}{text}{pad}{fence}"
 
     def _quote(self, inner: str) -> str:
+        if self._plain:
+            return inner
         return "\n".join(f"> {line}".rstrip() for line in inner.split("\n"))
 
-    def _rule(self) -> list[str]:
-        return ["---"]
-
     def _item(self, mark: str, inner: str) -> str:
+        if self._plain:
+            return inner if mark in ("-", ":") else f"{mark} {inner}"
         return f"{mark} " + re.sub(r"\n(?=[^\n])", "\n" + " " * (len(mark) + 1), inner)
 
     def _grid(self, rows: list[list[str]]) -> str:
+        if self._plain:
+            return "\n".join("\t".join(cells).rstrip() for cells in rows)
         width = max(map(len, rows))
         rows = [[cell.replace("|", "\\|") for cell in row] for row in rows]
         head = rows[0] + [""] * (width - len(rows[0]))
         lines = [head, ["---"] * width, *rows[1:]]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-class _Plain(_Markdown):
-    """The same without markup."""
-
-    def _paragraph(self, nodes: Sequence[Element | str]) -> str:
-        lines = _tidy(self._inline(nodes)).split(_BREAK)
-        return "\n".join(stripped for line in lines if (stripped := line.strip()))
-
-    def _escape(self, text: str) -> str:
-        return text
-
-    def _heading(self, tag: str, text: str) -> str:
-        return text
-
-    def _code_block(self, element: Element, text: str) -> str:
-        return text
-
-    def _code(self, text: str) -> str:
-        return text
-
-    def _link(self, text: str, href: str) -> str:
-        return text
-
-    def _image(self, element: Element) -> str:
-        return ""
-
-    def _quote(self, inner: str) -> str:
-        return inner
-
-    def _rule(self) -> list[str]:
-        return []
-
-    def _item(self, mark: str, inner: str) -> str:
-        return inner if mark in ("-", ":") else f"{mark} {inner}"
-
-    def _grid(self, rows: list[list[str]]) -> str:
-        return "\n".join("\t".join(cells).rstrip() for cells in rows)
 
 
 def _has_blocks(element: Element) -> bool:
@@ -329,10 +289,6 @@ def _number(text: str, default: int) -> int:
 
 def _escape_start(found: re.Match[str]) -> str:
     return f"{found[2]}\\" if found[2] else "\\"
-
-
-def _tidy(text: str) -> str:
-    return re.sub(r"[ \t\n]+", " ", text)
 
 
 def _join(blocks: Iterable[str]) -> str:

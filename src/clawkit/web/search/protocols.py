@@ -13,33 +13,33 @@ MAX_TOKENS = 1_000_000
 MAX_HANDLES = 20
 NO_PROVIDER = "no search service is chosen and none has a key; choose one: clawkit configure search"
 _FIXABLE = ("invalid_", "conflicting_", "missing_", "unsupported_")
+Count = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
+Handles = Annotated[list[str], Meta(max_length=MAX_HANDLES)]
+Words = Annotated[str, Meta(min_length=1, max_length=2_000)]
 Limited = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
+
+
+def _doc(text: str) -> Meta:
+    return Meta(description=text)
 
 
 class Query(Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of `web_search`, and what a provider is asked."""
 
-    query: Annotated[str, Meta(description="What to search for", min_length=1, max_length=2_000)]
-    count: Annotated[
-        Annotated[int, Meta(ge=1, le=MAX_COUNT)] | None,
-        Meta(description=f"Number of results, up to {MAX_COUNT}"),
-    ] = None
-    country: Annotated[str, Meta(description="Two-letter country code, such as DE")] = ""
-    language: Annotated[str, Meta(description="Language of results, such as de")] = ""
-    freshness: Annotated[str, Meta(description="Only the last day, week, month or year")] = ""
-    date_after: Annotated[str, Meta(description="Only since this day, YYYY-MM-DD")] = ""
-    date_before: Annotated[str, Meta(description="Only until this day, YYYY-MM-DD")] = ""
-    search_lang: Annotated[str, Meta(description="Language of results, as Brave has it")] = ""
-    ui_lang: Annotated[str, Meta(description="Language of labels, such as en-US")] = ""
+    query: Annotated[Words, _doc("What to search for")]
+    count: Annotated[Count | None, _doc(f"Number of results, up to {MAX_COUNT}")] = None
+    country: Annotated[str, _doc("Two-letter country code, such as DE")] = ""
+    language: Annotated[str, _doc("Language of results, such as de")] = ""
+    freshness: Annotated[str, _doc("Only the last day, week, month or year")] = ""
+    date_after: Annotated[str, _doc("Only since this day, YYYY-MM-DD")] = ""
+    date_before: Annotated[str, _doc("Only until this day, YYYY-MM-DD")] = ""
+    search_lang: Annotated[str, _doc("Language of results, as Brave has it")] = ""
+    ui_lang: Annotated[str, _doc("Language of labels, such as en-US")] = ""
     domain_filter: Annotated[
-        list[str], Meta(description="Only these domains; or not these, as -example.org")
+        list[str], _doc("Only these domains; or not these, as -example.org")
     ] = []
-    max_tokens: Annotated[
-        Limited | None, Meta(description="Maximum tokens of all results together")
-    ] = None
-    max_tokens_per_page: Annotated[
-        Limited | None, Meta(description="Maximum tokens of one result")
-    ] = None
+    max_tokens: Annotated[Limited | None, _doc("Maximum tokens of all results together")] = None
+    max_tokens_per_page: Annotated[Limited | None, _doc("Maximum tokens of one result")] = None
 
     @property
     def filters(self) -> tuple[str, ...]:
@@ -54,17 +54,13 @@ FILTERS = Query.__struct_fields__[2:]
 class PostQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """The parameters of `x_search`."""
 
-    query: Annotated[str, Meta(description="What to look for", min_length=1, max_length=2_000)]
-    allowed_x_handles: Annotated[
-        list[str], Meta(description="Only posts of these accounts", max_length=MAX_HANDLES)
-    ] = []
-    excluded_x_handles: Annotated[
-        list[str], Meta(description="No posts of these accounts", max_length=MAX_HANDLES)
-    ] = []
-    from_date: Annotated[str, Meta(description="Only since this day, YYYY-MM-DD")] = ""
-    to_date: Annotated[str, Meta(description="Only until this day, YYYY-MM-DD")] = ""
-    enable_image_understanding: Annotated[bool, Meta(description="Look at images of posts")] = False
-    enable_video_understanding: Annotated[bool, Meta(description="Look at videos of posts")] = False
+    query: Annotated[Words, _doc("What to look for")]
+    allowed_x_handles: Annotated[Handles, _doc("Only posts of these accounts")] = []
+    excluded_x_handles: Annotated[Handles, _doc("No posts of these accounts")] = []
+    from_date: Annotated[str, _doc("Only since this day, YYYY-MM-DD")] = ""
+    to_date: Annotated[str, _doc("Only until this day, YYYY-MM-DD")] = ""
+    enable_image_understanding: Annotated[bool, _doc("Look at images of posts")] = False
+    enable_video_understanding: Annotated[bool, _doc("Look at videos of posts")] = False
 
 
 class SearchHit(Struct, frozen=True):

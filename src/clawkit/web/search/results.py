@@ -1,11 +1,16 @@
-"""Services that return results, and are asked with one request."""
+"""Services that return results."""
 
 from __future__ import annotations
 
+import re
+from urllib.parse import parse_qs
+from uuid import uuid4
+
 from msgspec.structs import replace
 
-from clawkit.web.search.exchange import Api, as_text, listed, pick, results
-from clawkit.web.search.protocols import Query, SearchAnswer, SearchError
+from clawkit.version import __version__
+from clawkit.web.search.exchange import Api, as_text, decode, listed, pick, results, unreadable
+from clawkit.web.search.protocols import Query, SearchAnswer, SearchError, SearchHit
 from clawkit.web.search.query import period_of, split_domains
 
 # As Brave spells them.
@@ -18,6 +23,25 @@ _LANGUAGES = {
     "zh-hk": "zh-hant", "pt": "pt-br", "no": "nb",
 }  # fmt: skip
 _WITH_REGION = frozenset(("en-gb", "pt-br", "pt-pt", "zh-hans", "zh-hant"))
+_PROTOCOL = "2025-06-18"
+_SESSION = uuid4().hex
+"""Lets Parallel recognize searches of one process as related, and nothing else."""
+_SAFE = {"strict": "1", "moderate": "-1", "off": "-2"}
+_BROWSER = {
+    # DuckDuckGo refuses programs that do not send what browsers send.
+    "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
+    "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
+    "Accept-Language": "en-US,en;q=0.5",
+    "Accept-Encoding": "gzip, deflate",
+    "Upgrade-Insecure-Requests": "1",
+    "Sec-Fetch-Dest": "document",
+    "Sec-Fetch-Mode": "navigate",
+    "Sec-Fetch-Site": "none",
+    "Sec-Fetch-User": "?1",
+}
+_RESULT, _MAX_RESULTS, _MAX_RESULT = "result__body", 50, 32 * 1024
+"""What each of its results begins with; how many are read, and of which size: parsing takes time by
+depth squared."""
 
 
 async def ask_brave(query: Query, api: Api) -> SearchAnswer:
@@ -164,3 +188,56 @@ async def ask_ollama(query: Query, api: Api) -> SearchAnswer:
     path = "/api/web_search" if api.key else "/api/experimental/web_search"
     body = {"query": query.query, "max_results": query.count}
     return results(listed((await api.post(path, body, api.bearer)).data, "results"), "content")
+
+
+async def ask_parallel_free(query: Query, api: Api) -> SearchAnswer:
+    """Parallel without a key: its public MCP server, asked anonymously."""
+    headers = {"Accept": "application/json, text/event-stream"}
+    client = {"name": "clawkit", "version": __version__}
+    hello = {"protocolVersion": _PROTOCOL, "capabilities": {}, "clientInfo": client}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    reply = await api.post("", message, headers)
+    agreed = as_text(pick(reply.data, "result.protocolVersion"))
+    headers["MCP-Protocol-Version"] = agreed if re.fullmatch(r"[\d-]{8,10}", agreed) else _PROTOCOL
+    if session := reply.headers.get("mcp-session-id"):
+        headers["Mcp-Session-Id"] = session
+    ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+    await api.post("", ready, headers)
+    asked = {"objective": query.query, "search_queries": [query.query], "session_id": _SESSION}
+    call = {"name": "web_search", "arguments": asked}
+    message |= {"id": 2, "method": "tools/call", "params": call}
+    result = (await api.post("", message, headers)).data.get("result")
+    text = as_text([each.get("text") for each in listed(result, "content", optional=True)])
+    if pick(result, "isError"):
+        raise SearchError("provider_error", "reported an error", text)
+    found = pick(result, "structuredContent") or decode(text)
+    return results(listed(found, "results"), "excerpts", "publish_date")
+
+
+async def ask_duckduckgo(query: Query, api: Api) -> SearchAnswer:
+    """Its page for browsers without scripts, because it has no interface for programs."""
+    safe = _SAFE[api.options.get("safeSearch", "moderate")]
+    params = {"q": query.query, "kl": api.options.get("region", "wt-wt"), "kp": safe}
+    reply = await api.get("/html", params, _BROWSER)
+    page = reply.body.decode("utf-8", "replace")
+    parts = page.split(_RESULT, _MAX_RESULTS)[1:]
+    hits = tuple(hit for part in parts if (hit := _read_result(part[:_MAX_RESULT])) is not None)
+    if not hits and (reply.status == 202 or "anomaly-modal" in page or "anomaly.js" in page):
+        words = "wants proof that you are not a program; try later, or choose another service"
+        raise SearchError("bot_challenge", words)
+    if not hits and "no-results" not in page:
+        raise unreadable("a page without results that clawkit can read")
+    return SearchAnswer(hits)
+
+
+def _read_result(html: str) -> SearchHit | None:
+    from selectolax.lexbor import LexborHTMLParser
+
+    tree = LexborHTMLParser(f'<div class="{html}')
+    link, snippet = tree.css_first("a.result__a"), tree.css_first(".result__snippet")
+    if link is None:
+        return None
+    target = link.attributes.get("href") or ""
+    inner = parse_qs(target.partition("?")[2]).get("uddg")
+    text = snippet.text() if snippet is not None else ""
+    return SearchHit(link.text(), inner[0] if inner else target, " ".join(text.split()))

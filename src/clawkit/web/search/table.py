@@ -15,8 +15,6 @@ from clawkit.web.search.protocols import FILTERS, SearchError
 
 OPENROUTER_KEY = "sk-or-"
 _ANSWERS = ("gemini", "grok", "kimi", "perplexity")
-_OWN = ("duckduckgo", "parallel-free")
-"""Providers with a module of their own."""
 _PERIOD = "freshness date_after date_before"
 
 
@@ -54,9 +52,9 @@ class ProviderRow(Struct, frozen=True):
 
     def load(self) -> Any:
         """The function that asks it, `async (Query, Api) -> SearchAnswer`."""
-        name = self.id.replace("-", "_")
-        where = name if self.id in _OWN else "answers" if self.id in _ANSWERS else "results"
-        return getattr(import_module(f"clawkit.web.search.{where}"), f"ask_{name}")
+        where = "answers" if self.id in _ANSWERS else "results"
+        module = import_module(f"clawkit.web.search.{where}")
+        return getattr(module, f"ask_{self.id.replace('-', '_')}")
 
     @property
     def needs_address(self) -> bool:
