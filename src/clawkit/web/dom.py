@@ -41,15 +41,14 @@ _UNSEEN = (
 )
 _NO_SIZE = r"0+(?:\.0*)?(?:px|r?em|pt|%|v[wh])?"
 _FAR = r"-\d{3,}(?:\.\d*)?(?:px|r?em|pt|%|v[wh])?"
-_HIDING_STYLE = re.compile(
-    r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
+_HIDING = re.compile(
+    r"display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
     rf"|opacity:(?:0+(?:\.0*)?|\.0+)%?|font-size:{_NO_SIZE}"
-    rf"|(?:max-)?(?:width|height):{_NO_SIZE}(?=[;!]|$).*overflow:(?:hidden|clip)"
-    rf"|overflow:(?:hidden|clip).*(?:max-)?(?:width|height):{_NO_SIZE}"
     rf"|(?:left|right|top|bottom|text-indent|margin(?:-left|-top)?):{_FAR}"
     r"|clip:rect\((?:[01](?:px)?,?){4}\)|clip-path:inset\((?:50|100)%\)|color:transparent"
-    r"|transform:scale\(0\))(?=[;!]|$)"
+    r"|transform:scale\(0\)"
 )
+_EMPTY_BOX = re.compile(rf"(?:max-)?(?:width|height):{_NO_SIZE}")
 _STREAMED = r"""\$R[CRS]\([^()]{0,200}?["'](S:\w+)["']"""
 _HIDDEN_CLASSES = names(
     "visually-hidden visuallyhidden sr-only screen-reader-text screen-reader-only "
@@ -207,4 +206,8 @@ def is_hidden(attrs: dict[str, str]) -> bool:
     if not (style := attrs.get("style")):
         return False
     plain = re.sub(r"/\*.*?(?:\*/|$)|[\s\\]+", "", style[:2_000].lower())
-    return _HIDING_STYLE.search(plain) is not None
+    rules = {rule.partition("!")[0] for rule in plain.split(";")}
+    if any(map(_HIDING.fullmatch, rules)):
+        return True
+    is_clipped = "overflow:hidden" in rules or "overflow:clip" in rules
+    return is_clipped and any(map(_EMPTY_BOX.fullmatch, rules))

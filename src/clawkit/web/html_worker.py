@@ -28,13 +28,17 @@ MAX_SIMPLE = 1024 * 1024
 MAX_SIMPLE_TAGS = 20_000
 MAX_SIMPLE_STEPS = 10_000_000
 """Elements that are open at each tag, which the parser may look at."""
-MAX_SIMPLE_COPIES = 100_000
-"""Those of them that format text, which the parser may repeat."""
+MAX_SIMPLE_COPIES = 10_000_000
+"""Characters in the tags of those of them that format text, which the parser may repeat."""
 MAX_SIMPLE_ATTRIBUTES = 128
 """Of a tag: the parser compares each with all before it."""
+MAX_SIMPLE_ROOTS = 16
+"""Tags of `html` and `body`: the parser adds the attributes of all to those of the first."""
 MAX_ANSWER = 64 * 1024 * 1024
 
-_FORMATTING = frozenset(b"b big code em font i nobr s small strike strong tt u".split())
+_FORMATTING = frozenset(b"a b big code em font i nobr s small strike strong tt u".split())
+_ELEMENT_SIZE = 100
+"""What an element takes, in characters of a tag."""
 _EMPTY = frozenset(b"br embed hr img meta".split())
 """Elements that are never open, not even in drawings."""
 # A tag from its name on, as parsers read it; `@` is a character that must not be in it.
@@ -91,7 +95,9 @@ def is_simple(html: str) -> bool:
     data = html.encode("utf-8", "replace").lower().replace(b"\v", b"?")
     if len(data) > MAX_SIMPLE or data.count(b"<") > MAX_SIMPLE_TAGS:
         return False
-    opened: list[bytes] = []
+    if data.count(b"<html") + data.count(b"<body") > MAX_SIMPLE_ROOTS:
+        return False
+    opened: list[tuple[bytes, int]] = []
     formatting = steps = copies = 0
     for found in _MARKUP.finditer(data):
         kind = found.lastindex
@@ -101,12 +107,17 @@ def is_simple(html: str) -> bool:
         if kind == _TOO_LONG:
             return False
         if kind == _REGULAR and name[0] == _SLASH:
-            if opened and opened[-1] == name[1:]:
-                formatting -= opened.pop() in _FORMATTING
+            if opened and opened[-1][0] == name[1:]:
+                formatting -= opened.pop()[1]
         elif kind != _REGULAR or name not in _EMPTY:
+            size = 0
+            if name in _FORMATTING:
+                # Where a tag that is not regular ends is not known.
+                length = found.end() - found.start() if kind == _REGULAR else len(data)
+                size = _ELEMENT_SIZE + length
             # No end tag matches the others.
-            opened.append(name if kind == _REGULAR else b"")
-            formatting += name in _FORMATTING
+            opened.append((name if kind == _REGULAR else b"", size))
+            formatting += size
         steps += len(opened)
         copies += formatting
     return steps <= MAX_SIMPLE_STEPS and copies <= MAX_SIMPLE_COPIES
