@@ -88,6 +88,7 @@ def test_status_and_index_say_what_there_is(typed: Type, note: Path, workspace: 
         "provider": None,
         "model": None,
         "problems": [],
+        "error": None,
     }
     again = typed("index", "--rebuild")
     assert "indexed   2 files, 2 passages\n" in again.out

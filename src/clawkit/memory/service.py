@@ -253,6 +253,7 @@ class LocalMemory:
             provider=active.provider if active else "",
             model=active.model if active else "",
             problems=[*found.problems, *filter(None, [problem])],
+            error=problem,
         )
 
     async def close(self) -> None:
