@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -88,6 +89,18 @@ async def test_links_in_a_workspace_lead_to_no_extra_path(tmp_path: Path, work: 
         assert paths == {"memory/a.md", *real}
         for path in real:
             assert "heron" in (await service.get(path)).text
+    # Another name of the workspace is not a way around that.
+    (tmp_path / "alias").symlink_to("work")
+    (tmp_path / "short").symlink_to("alias/docs")
+    (tmp_path / "loop").symlink_to("loop")
+    given = ["alias/docs", "alias/one.md", "short", "short/deep", "loop/x", "alias/notes"]
+    extra = json.dumps([str(tmp_path / each) for each in given])
+    async with memory(tmp_path, f"{{extraPaths: {extra}}}") as service:
+        paths = {hit.path for hit in (await service.search("heron")).hits}
+        assert paths == {"memory/a.md", "notes/deep/b.md"}
+        for path in ("docs/key.md", str(outside / "key.md"), str(tmp_path / "short" / "key.md")):
+            with pytest.raises(ToolInputError, match="not an allowed Markdown memory file"):
+                await service.get(path)
 
 
 async def test_names_that_are_not_text_are_left_out(tmp_path: Path, work: Path) -> None:
