@@ -92,8 +92,9 @@ BUDGETS = {
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have; the gateway that runs a session; the screen of a terminal while its command runs; jobs
     # and answers to heartbeats; finding, describing and calling deferred tools; pages
-    # of the web; searching it, and the offer of a service that needs no key; memory.
-    "tools": 4_450,
+    # of the web, marked as from outside also where a saved one is read; searching it, and the offer
+    # of a service that needs no key; memory.
+    "tools": 4_473,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
