@@ -20,6 +20,7 @@ from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
 from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
+from clawkit.memory.orphans import find_orphans, remove_index
 from clawkit.memory.protocols import Corpus, Excerpt, IndexStatus, Memory, MemoryHits
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
@@ -281,6 +282,27 @@ def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
     done = place.use(partial(_forget, path, first, last, yes))
     gone = "the note" if last is None else cli.counted(done["lines"], "line")
     cli.print_done(as_json, done, f"removed {gone} {'' if last is None else 'of '}{path}")
+
+
+@click.command()
+@cli.yes_option()
+@cli.json_option
+def prune(yes: bool, as_json: bool) -> None:
+    """Remove the indexes of workspaces that no longer exist.
+
+    No notes are removed. If a workspace is only not mounted, its index is made again when it is
+    used, with its embeddings, which an embedding service may charge for.
+    """
+    cli.refuse_commands("remove indexes")
+    found = find_orphans(os.environ)
+    if found and not yes:
+        shown = [f"{each.workspace} ({human_size(each.size_bytes)})" for each in found]
+        cli.confirm("Remove the indexes of these workspaces?", "nothing was removed", shown)
+    for each in found:
+        remove_index(each.path)
+    size = sum(each.size_bytes for each in found)
+    done = f"removed {cli.counted(len(found), 'index', 'es')}, {human_size(size)}"
+    cli.print_done(as_json, {"removed": msgspec.to_builtins(found)}, done)
 
 
 def _read_target(what: str) -> tuple[str, int, int | None]:

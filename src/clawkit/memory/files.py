@@ -58,6 +58,13 @@ class FileRoot(Struct, frozen=True):
     glob: Glob | None = None
     """Which files; None for Markdown."""
 
+    @property
+    def place(self) -> str:
+        """The workspace, or what `extraPaths` named."""
+        is_own = self.names and self.below
+        inside = "." if is_own else self.below or self.names[0]
+        return os.path.normpath(os.path.join(self.folder, inside))
+
     def has(self, path: str) -> bool:
         """Whether a normalized path relative to the root is a note."""
         if path in self.names:

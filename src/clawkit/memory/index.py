@@ -99,7 +99,9 @@ class _Reading(Struct, frozen=True):
 class MemoryIndex:
     """All methods block, and raise `ToolError` if the file cannot be used."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, workspace: str = "") -> None:
+        """The workspace is recorded, because the name of the file does not tell it."""
+        self._workspace = os.fsencode(workspace)
         self._database = Database(
             path,
             "the index of memory",
@@ -191,6 +193,7 @@ class MemoryIndex:
 
     def _write(self, batch: Sequence[_Reading]) -> None:
         def write(db: Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('workspace', ?)", (self._workspace,))
             for each in batch:
                 _replace(db, each)
 

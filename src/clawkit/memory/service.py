@@ -121,7 +121,7 @@ class LocalMemory:
         self._files = files
         self._noted = files if "memory" in sources else None
         self._transcripts = transcripts if "sessions" in sources else None
-        self._index = MemoryIndex(index_path)
+        self._index = MemoryIndex(index_path, files.roots[0].folder)
         self._vectors = VectorIndex(self._index, find_extension(settings.store.vector))
         self._embedding = Embedding(
             embedders,
@@ -249,7 +249,7 @@ class LocalMemory:
         active, problem = self._embedding.active, self._embedding.problem
         return structs.replace(
             found,
-            roots=[root.folder for root in self._files.roots],
+            roots=[root.place for root in self._files.roots],
             provider=active.provider if active else "",
             model=active.model if active else "",
             problems=[*found.problems, *filter(None, [problem])],

@@ -82,7 +82,7 @@ class VectorIndex:
 
         def use(db: Connection) -> None:
             if _meta(db, "space") != space:
-                db.execute("DELETE FROM vector; DELETE FROM meta")
+                db.execute("DELETE FROM vector; DELETE FROM meta WHERE name = 'dimension'")
                 db.execute("INSERT OR REPLACE INTO meta VALUES ('space', ?)", (space,))
 
         if self._index.run(lambda db: _meta(db, "space")) != space:
