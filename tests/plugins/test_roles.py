@@ -318,7 +318,12 @@ def test_the_vectors_of_a_plugin_decide_what_a_model_finds(
 
     async def find(config: dict[str, Any]) -> Any:
         model = ScriptedModel(call("memory_search", asked), "Found.")
-        where = {"workspace": workspace, "model": model, "keep": False, "owner": True}
+        where: dict[str, Any] = {
+            "workspace": workspace,
+            "model": model,
+            "keep": False,
+            "owner": True,
+        }
         async with Agent.open(config, **where) as agent:
             assert await agent.run("What about the automobile?") == "Found."
         (said,) = [each for each in model.requests[-1].messages if isinstance(each, ToolResult)]

@@ -59,10 +59,10 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     try:
         # One that is no longer configured may still have sessions.
-        is_stored = agent and agent in store.agents()
-        whose = agent if is_stored else loaded.config.agents.choose(agent)
+        if not (agent and agent in store.agents()):
+            agent = loaded.config.agents.choose(agent)
         with cli.wrong_usage():
-            yield _Opened(loaded, whose, store)
+            yield _Opened(loaded, agent, store)
     finally:
         store.close()
 
