@@ -32,8 +32,8 @@ BUDGETS = {
     # them, indexing and forgetting (260), and their check; a search service in the questions of
     # onboard and configure, and in what doctor reports; commands of plugins in the help, and
     # settings of skills that are not there; lines of notes as a search names them, and keeping the
-    # search service that was chosen.
-    "cli": 10_105,
+    # search service that was chosen; indexes whose workspace is gone (25).
+    "cli": 10_113,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a zone
     # across its changes, take 650; what a crash between any two steps must not lose, and what a
@@ -58,8 +58,8 @@ BUDGETS = {
     # terminals, and a client that imports almost nothing; logins that others cannot hold up. To be
     # brought back: fewer layers between method and agent. Automation is 1,650 of it: jobs in its
     # sessions, watched commands, heartbeats, wake-ups and webhooks. The skills of an agent; MCP
-    # clients over HTTP.
-    "gateway": 9_970,
+    # clients over HTTP; the memory of an agent, searched and checked by clients (65).
+    "gateway": 10_036,
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level.
@@ -92,8 +92,9 @@ BUDGETS = {
     # sub-agents, with attachments and worktrees, and what to use instead of parameters that others
     # have; the gateway that runs a session; the screen of a terminal while its command runs; jobs
     # and answers to heartbeats; finding, describing and calling deferred tools; pages
-    # of the web; searching it, and the offer of a service that needs no key; memory.
-    "tools": 4_450,
+    # of the web, marked as from outside also where a saved one is read; searching it, and the offer
+    # of a service that needs no key; memory.
+    "tools": 4_473,
     # Access to a database without generators; sub-agents: opening them, their results as messages,
     # their events and deadlines, and what they are handed: files, and worktrees that hostile
     # contents cannot make run anything; one lane of turns for all who speak, and messages between
@@ -109,8 +110,9 @@ BUDGETS = {
 # What the packages of the next steps may have.
 PLANNED = {
     # More than the 1,600 planned: a fallback for embeddings, a local table of tokens, and a first
-    # choice by signs, which makes vectors as fast as keywords.
-    "memory": 1_710,
+    # choice by signs, which makes vectors as fast as keywords; indexes whose workspace is gone, and
+    # links in a workspace that has another name.
+    "memory": 1_770,
     # Plugins, skills and MCP have 4,000 together, with their commands.
     # Declarations in the keywords of three frameworks.
     "adapters": 110,

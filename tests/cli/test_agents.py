@@ -204,3 +204,36 @@ def test_a_command_of_an_agent_changes_nothing(
     assert agents("add", "research").code == 3
     assert not file.exists()
     assert agents("list").code == 0
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("memory index", "memory search tea", "models list", "models status", "models write"),
+        *("sessions list", "sessions tree", "skills list", "tools list", "heartbeat run"),
+        *("wake hello", "sandbox explain ls"),
+    ],
+)
+def test_no_command_accepts_an_unknown_agent(
+    capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """Also if none is configured: what was meant for the main agent would be kept elsewhere."""
+    home = Path(os.environ["CLAWKIT_HOME"])
+    before = {*home.rglob("*")}
+    with pytest.raises(SystemExit) as end:
+        run([*command.split(), "--agent", "nope"])
+    said = capsys.readouterr().err
+    assert (end.value.code, "agent 'nope'" in said) == (2, True), said
+    assert not [each for each in {*home.rglob("*")} - before if "nope" in str(each)]
+    assert not (home / "memory").exists()
+
+
+def test_an_agent_is_the_same_in_any_case(
+    capsys: pytest.CaptureFixture[str], workspace: Path
+) -> None:
+    (workspace / "MEMORY.md").write_text("Ada prefers tea.\n")
+    for name in ("main", "MAIN", " Main "):
+        with pytest.raises(SystemExit) as end:
+            run(["memory", "index", "--workspace", str(workspace), "--agent", name])
+        assert end.value.code == 0
+    assert len([*Path(os.environ["CLAWKIT_HOME"], "memory").glob("*.sqlite")]) == 1

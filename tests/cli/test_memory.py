@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import pty
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -88,10 +89,31 @@ def test_status_and_index_say_what_there_is(typed: Type, note: Path, workspace: 
         "provider": None,
         "model": None,
         "problems": [],
+        "error": None,
     }
     again = typed("index", "--rebuild")
     assert "indexed   2 files, 2 passages\n" in again.out
     assert "search    keywords only\n" in again.out
+
+
+def test_places_of_notes_are_listed_as_configured(
+    typed: Type, note: Path, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "plan.md").write_text("Plan.\n")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "one.md").write_text("One.\n")
+    extra = ["docs", "plan.md", ".", str(tmp_path / "other"), str(tmp_path / "other" / "one.md")]
+    configure({"memory": {"search": {"extraPaths": extra}}})
+    done = typed("status")
+    listed = [line.removeprefix("notes in  ") for line in done.out.splitlines() if "in  " in line]
+    assert listed == [
+        str(workspace),
+        f"{workspace}/docs (does not exist)",
+        f"{workspace}/plan.md",
+        str(workspace),
+        f"{tmp_path}/other",
+        f"{tmp_path}/other/one.md",
+    ]
 
 
 def test_problems_are_listed(typed: Type, note: Path, workspace: Path) -> None:
@@ -273,3 +295,48 @@ async def test_ctrl_c_stops_indexing_and_what_is_there_can_be_used(workspace: Pa
     out, _ = await again.communicate()
     assert again.returncode == 0
     assert b"indexed" in out
+
+
+def test_indexes_of_workspaces_that_are_gone_are_removed_if_asked(
+    note: Path, workspace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def type_in(*args: str) -> Done:
+        with pytest.raises(SystemExit) as end:
+            run([*args])
+        out, err = capsys.readouterr()
+        assert isinstance(end.value.code, int)
+        return Done(end.value.code, out, err)
+
+    assert type_in("memory", "prune").err == "removed 0 indexes, 0 B\n"
+    folder = Path(os.environ["CLAWKIT_HOME"], "memory")
+    places = [tmp_path / "mounted", tmp_path / os.fsdecode(b"gone\xff")]
+    for place in (*places, workspace):
+        place.mkdir(exist_ok=True)
+        (place / "MEMORY.md").write_text("tea\n")
+        assert type_in("memory", "index", "--workspace", str(place)).code == 0
+    kept = json.loads(type_in("memory", "status", "--json", "--workspace", str(workspace)).out)
+    # An older one, which does not say whose it is, and one that cannot be read.
+    (folder / "main-000000000000.sqlite").write_bytes(b"not a database" * 100)
+    (folder / "main-000000000000.sqlite").chmod(0o600)
+    assert "do not exist" not in type_in("doctor", "--workspace", str(workspace)).out
+    for place in places:
+        place.rename(f"{place}-elsewhere")
+    files = {*folder.iterdir()}
+    for _ in range(2):
+        told = type_in("doctor", "--fix", "--workspace", str(workspace)).out
+        assert re.search(r"warn +2 indexes \(\S+ KB\) of workspaces that do not exist: ", told)
+        assert str(places[0]) in told
+        assert "clawkit memory prune, unless they are only not mounted" in told
+        assert {*folder.iterdir()} == files
+    refused = type_in("memory", "prune")
+    assert (refused.code, "nothing was removed; add --yes" in refused.err) == (2, True)
+    assert {*folder.iterdir()} == files
+    # One that is mounted again is kept.
+    (tmp_path / "mounted-elsewhere").rename(places[0])
+    done = type_in("memory", "prune", "--yes", "--json").json
+    (gone,) = done["removed"]
+    assert os.fsencode(gone["workspace"]) == os.fsencode(places[1])
+    left = {*folder.iterdir()}
+    assert files - left == {Path(gone["path"]), Path(gone["path"] + ".lock")}
+    assert Path(kept["path"]) in left
+    assert "1 index" not in type_in("doctor", "--workspace", str(workspace)).out

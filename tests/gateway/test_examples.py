@@ -163,6 +163,8 @@ class Walk:
             "usage.cost": {"days": 2},
             "sessions.usage": {"limit": 2},
             "agent.identity.get": {"agentId": "main"},
+            "memory.search": {"query": "x"},
+            "doctor.memory.status": {"probe": False},
             "models.list": {"view": "configured", **main},
             "models.authStatus": {"agentId": "main"},
             "commands.list": {"includeArgs": True, "scope": "text"},

@@ -62,6 +62,7 @@ PARAMS: dict[str, Any] = {
     "device.pair.rename": {"deviceId": "none", "label": "n"},
     "device.token.rotate": {"deviceId": "none"},
     "device.token.revoke": {"deviceId": "none"},
+    "memory.search": {"query": "tea"},
     "node.describe": {"nodeId": "none"},
     "node.invoke": {"nodeId": "none", "command": "fs.listDir", "idempotencyKey": "k"},
     "node.pair.approve": {"requestId": "none"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -88,6 +89,18 @@ async def test_links_in_a_workspace_lead_to_no_extra_path(tmp_path: Path, work: 
         assert paths == {"memory/a.md", *real}
         for path in real:
             assert "heron" in (await service.get(path)).text
+    # Another name of the workspace is not a way around that.
+    (tmp_path / "alias").symlink_to("work")
+    (tmp_path / "short").symlink_to("alias/docs")
+    (tmp_path / "loop").symlink_to("loop")
+    given = ["alias/docs", "alias/one.md", "short", "short/deep", "loop/x", "alias/notes"]
+    extra = json.dumps([str(tmp_path / each) for each in given])
+    async with memory(tmp_path, f"{{extraPaths: {extra}}}") as service:
+        paths = {hit.path for hit in (await service.search("heron")).hits}
+        assert paths == {"memory/a.md", "notes/deep/b.md"}
+        for path in ("docs/key.md", str(outside / "key.md"), str(tmp_path / "short" / "key.md")):
+            with pytest.raises(ToolInputError, match="not an allowed Markdown memory file"):
+                await service.get(path)
 
 
 async def test_names_that_are_not_text_are_left_out(tmp_path: Path, work: Path) -> None:
@@ -239,6 +252,90 @@ def test_a_locked_index_is_an_error_that_says_so(tmp_path: Path, work: Path) -> 
             assert len((await service.search("heron")).hits) == 2
 
     asyncio.run(check())
+
+
+_FULL_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from clawkit.config.load import loads
+from clawkit.errors import ToolError
+from clawkit.memory.service import open_memory
+
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+def fill():
+    # Enough to open the index for reading, which takes 32 KB.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (36_000, limits[1]))
+
+def free():
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+class Embedder:
+    provider, model, texts, fills = "mine", "one", [], True
+
+    async def embed(self, texts, purpose):
+        self.texts += texts if purpose == "document" else []
+        if self.fills and any("lighthouse" in text for text in texts):
+            fill()
+        return [[1.0] * 8_000 for _ in texts]
+
+async def search(words):
+    found = await memory.search(words)
+    await asyncio.sleep(0.2)  # vectors are made in the meantime
+    print(*sorted({each.path for each in found.hits}), found.warning, sep="|")
+
+async def main():
+    await search("tea")
+    (work / "memory/new.md").write_text("The harbour is closed. " * 4_000)
+    fill()
+    await search("tea")
+    try:
+        await memory.index()
+    except ToolError as error:
+        print(error)
+    free()
+    await search("harbour")
+    # It is indexed, and then its vector cannot be stored.
+    (work / "memory/dark.md").write_text("The lighthouse is dark.")
+    for _ in range(3):
+        await search("dark")
+    free()
+    print(sum("lighthouse" in text for text in embedder.texts), (await memory.status()).embedded)
+    embedder.fills = False
+    print((await memory.index()).embedded)
+    await memory.close()
+
+work = Path(sys.argv[1])
+embedder = Embedder()
+memory = open_memory(loads("{}"), "main", str(work), plugged=embedder)
+asyncio.run(main())
+"""
+
+
+def test_a_full_disk_is_told_and_what_is_indexed_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "home"))
+    write_notes(tmp_path / "work", {"MEMORY.md": "Green tea.", "memory/old.md": "Black tea."})
+    argv = [sys.executable, "-c", _FULL_DISK, str(tmp_path / "work")]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    first, full, refused, later, *dark, counted, embedded = done.stdout.splitlines()
+    assert first == "MEMORY.md|memory/old.md|"
+    # What is indexed is found all the same.
+    found, _, why = full.rpartition("|")
+    assert found == "MEMORY.md|memory/old.md"
+    assert why == refused
+    assert "the index could not be updated: " in why
+    assert "is the disk full? Free some space" in why
+    assert "memory/new.md|" in later
+    assert ["memory/dark.md" in each for each in dark] == [True] * 3
+    # What cannot be stored is not paid for again and again.
+    sent, before = map(int, counted.split())
+    assert (sent, int(embedded)) == (1, before + 1)
+    (index,) = (tmp_path / "home" / "memory").glob("*.sqlite")
+    db = apsw.Connection(str(index))
+    assert db.execute("PRAGMA integrity_check").get == "ok"
+    db.close()
 
 
 _INDEX = """

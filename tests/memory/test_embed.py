@@ -364,14 +364,14 @@ async def test_a_local_table_of_tokens(work: Path, tmp_path: Path) -> None:
 
 async def test_settings_that_cannot_be_used_leave_keywords(work: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"provider": "nonesuch"}, "unknown provider of embeddings"),
+        ({"provider": "nonesuch"}, "unknown embedding provider"),
         ({"provider": "openai-compatible", "model": "m"}, "is not set"),
         (
             {"provider": "openai-compatible", "remote": {"baseUrl": "http://x"}},
             "memory.search.model",
         ),
         ({"provider": "openai", "remote": {"baseUrl": "ftp://x"}}, "is not a URL"),
-        ({"provider": "plugin"}, "no plugin makes embeddings"),
+        ({"provider": "plugin"}, "no plugin provides embeddings"),
         ({"provider": "voyage"}, "VOYAGE_API_KEY"),
         ({"provider": "openai"}, "no credential for openai"),
         ({"provider": "local"}, "modelPath"),

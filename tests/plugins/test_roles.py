@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ from tests.plugins.kit import add, home, open_kit, settings
 from clawkit import Agent
 from clawkit.approvals.protocols import Confines
 from clawkit.bundled import BUNDLED, BY_DEFAULT
+from clawkit.cli.main import run
 from clawkit.config.sections.plugins import Plugins
+from clawkit.content import Text, ToolResult
 from clawkit.errors import ConfigError, ToolInputError
 from clawkit.lsp.protocols import Diagnostics, Edited
 from clawkit.plugins.discover import discover
 from clawkit.plugins.roles import ROLES
 from clawkit.plugins.trust import read_problems
 from clawkit.runtime import Toolkit
-from clawkit.testing import ScriptedModel
+from clawkit.testing import ScriptedModel, call
 
 CHECKER = '''"""Finds a problem in every file."""
 from clawkit.plugins import Plugin, PluginContext
@@ -280,3 +284,61 @@ async def test_a_plugin_provides_the_sandbox_and_nothing_runs_without_it(workspa
     for slot in ("place", "gone"):
         with pytest.raises(ConfigError, match="no plugin provides the sandbox"):
             open_kit(workspace, slots={"sandbox": slot}, config=mode)
+
+
+MEANINGS = '''"""Knows that an automobile is a car."""
+from clawkit.plugins import Plugin, PluginContext
+
+plugin = Plugin("meanings", services=["embeddings"])
+CAR = ("car", "automobile")
+
+
+class Meanings:
+    provider, model = "meanings", "one"
+
+    async def embed(self, texts, purpose):
+        return [[float(any(word in text for word in CAR)), 0.1] for text in texts]
+
+
+@plugin.service("embeddings")
+def make(ctx: PluginContext) -> Meanings:
+    return Meanings()
+'''
+
+
+def test_the_vectors_of_a_plugin_decide_what_a_model_finds(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workspace / "memory").mkdir()
+    (workspace / "MEMORY.md").write_text("The lease of the flat ends in May.\n")
+    (workspace / "memory" / "road.md").write_text("The car needs new tyres.\n")
+    add(MEANINGS)
+    file = home() / "clawkit.json5"
+    asked = {"query": "automobile", "maxResults": 1}
+
+    async def find(config: dict[str, Any]) -> Any:
+        model = ScriptedModel(call("memory_search", asked), "Found.")
+        where: dict[str, Any] = {
+            "workspace": workspace,
+            "model": model,
+            "keep": False,
+            "owner": True,
+        }
+        async with Agent.open(config, **where) as agent:
+            assert await agent.run("What about the automobile?") == "Found."
+        (said,) = [each for each in model.requests[-1].messages if isinstance(each, ToolResult)]
+        (block,) = said.content
+        assert isinstance(block, Text)
+        return json.loads(block.text)
+
+    for enabled, expected in ((True, ["memory/road.md"]), (False, [])):
+        config = settings(entries={"meanings": {"enabled": enabled}})
+        file.write_text(json.dumps(config))
+        file.chmod(0o600)
+        with pytest.raises(SystemExit) as end:
+            run(["memory", "index", "--workspace", str(workspace)])
+        assert end.value.code == 0
+        assert ("keywords and meanings one, 2 embedded" in capsys.readouterr().out) is enabled
+        found = asyncio.run(find(config))
+        assert [each["path"] for each in found["results"]] == expected
+        assert found["mode"] == ("hybrid" if enabled else "keyword")

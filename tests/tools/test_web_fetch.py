@@ -21,6 +21,7 @@ from clawkit.config.load import loads
 from clawkit.content import Image
 from clawkit.core.result import Result
 from clawkit.errors import ConfigError
+from clawkit.external import NOTICE
 from clawkit.testing import open_kit
 from clawkit.text import weigh
 
@@ -162,6 +163,40 @@ async def test_a_long_page_comes_in_parts_and_is_saved(workspace: Path) -> None:
         assert len(content(await fetch(maxChars=100))) >= 50
         # All of it from one request.
         assert len(fetch.server.asked) == 1
+
+
+async def test_a_saved_page_is_marked_however_it_is_read(workspace: Path) -> None:
+    lines = [f"Obey line {number}." for number in range(20_000)]
+    (workspace / "notes.md").write_text("Obey line 7777.\n")
+    async with trying(workspace, respond("\n".join(lines)), maxChars=2_000) as fetch:
+        path = (await fetch()).details["spill"]["path"]
+        (workspace / "link.md").symlink_to(path)
+        part = {"offset": 10_000, "limit": 2}
+        for tool, params in (
+            ("read", {"path": path, **part}),
+            ("read", {"path": "link.md", **part}),
+            ("read", {"path": f"file://{path}", **part}),
+            ("read", {"path": path, "format": "raw", **part}),
+            ("read", {"path": path, "format": "hex", **part}),
+            ("read", {"path": path}),
+            ("grep", {"pattern": "line 7777", "path": path}),
+            ("grep", {"pattern": "line 7777", "path": str(Path(path).parent)}),
+            ("grep", {"pattern": "line 7777", "path": "link.md"}),
+        ):
+            text = (await fetch.kit.call(tool, params)).as_text()
+            assert text.startswith(NOTICE), (tool, params, text)
+            before, _, after = text.partition("<<<EXTERNAL_UNTRUSTED_CONTENT id=")
+            inside, _, after = after.partition("<<<END_EXTERNAL_UNTRUSTED_CONTENT id=")
+            assert "Obey" in inside or "hex" in params.values()
+            assert "Obey" not in before + after
+            # What clawkit says is not part of it.
+            assert ("continue with" in after) is (tool == "read")
+        # Other files are not from outside.
+        for tool, params in (
+            ("read", {"path": "notes.md"}),
+            ("grep", {"pattern": "line 7777"}),
+        ):
+            assert "EXTERNAL" not in (await fetch.kit.call(tool, params)).as_text()
 
 
 async def test_text_that_weighs_much_is_cut_to_what_the_model_takes(workspace: Path) -> None:

@@ -29,6 +29,7 @@ from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.context import Scope, Sender
 from clawkit.cron.service import SKIP_VARIABLE
 from clawkit.errors import ClawkitError, ConfigError, ToolError
+from clawkit.memory.orphans import find_orphans
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import local_models
 from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
@@ -408,6 +409,12 @@ def check_memory(loaded: Loaded, workspace: str | None) -> Findings:
         yield ok(f"{whose}{notes}, searched by {by}")
         for problem in found.problems[: checks.MAX_LISTED]:
             yield warn(f"{whose}{one_line(problem, 300)}", do.removesuffix(" --rebuild"))
+    if gone := find_orphans(os.environ):
+        number, size = counted(len(gone), "index", "es"), sum(each.size_bytes for each in gone)
+        names = ", ".join(one_line(each.workspace, 100) for each in gone[:3])
+        more = ", …" if len(gone) > 3 else ""
+        what = f"{number} ({human_size(size)}) of workspaces that do not exist: {names}{more}"
+        yield warn(what, "clawkit memory prune, unless they are only not mounted")
 
 
 def check_skills(loaded: Loaded, workspace: str | None) -> Findings:

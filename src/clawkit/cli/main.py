@@ -312,6 +312,7 @@ SUBCOMMANDS = {
     "memory": {
         "forget": ("forget", "Remove a note, or some lines of it."),
         "index": ("index", "Index what has changed, including embeddings."),
+        "prune": ("prune", "Remove the indexes of workspaces that no longer exist."),
         "search": ("search", "Search notes, as the agent does."),
         "show": ("show", "Show part of a note."),
         "status": ("status", "Show what is indexed, and problems."),

@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import click
 import msgspec
@@ -20,7 +20,8 @@ from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
 from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
-from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, Memory, MemoryHits
+from clawkit.memory.orphans import find_orphans, remove_index
+from clawkit.memory.protocols import Corpus, Excerpt, IndexStatus, Memory, MemoryHits
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
 from clawkit.text import human_size, printable
@@ -98,27 +99,17 @@ def status(place: MemoryOptions, as_json: bool) -> None:
 
     Exit codes: 0 no problems, 1 problems.
     """
-    found = place.use(lambda _, memory: memory.status())
+    _report(place.use(lambda _, memory: memory.status()), as_json)
+
+
+def _report(found: IndexStatus, as_json: bool) -> NoReturn:
     if as_json:
-        cli.print_json(to_json(found))
+        said = {"provider": found.provider, "model": found.model, "error": found.error}
+        facts = {name: text or None for name, text in said.items()}
+        cli.print_json({**msgspec.to_builtins(found), **facts})
     else:
         _print_status(found)
     sys.exit(1 if found.problems else 0)
-
-
-def to_json(found: IndexStatus) -> dict[str, Any]:
-    return {
-        "path": found.path,
-        "roots": list(found.roots),
-        "files": found.files,
-        "chunks": found.chunks,
-        "embedded": found.embedded,
-        "pending": found.pending,
-        "sizeBytes": found.size_bytes,
-        "provider": found.provider or None,
-        "model": found.model or None,
-        "problems": list(found.problems),
-    }
 
 
 def _print_status(found: IndexStatus) -> None:
@@ -161,11 +152,7 @@ def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
         )
     finally:
         progress.end()
-    if as_json:
-        cli.print_json(to_json(found))
-    else:
-        _print_status(found)
-    sys.exit(1 if found.problems else 0)
+    _report(found, as_json)
 
 
 class _IndexProgress:
@@ -225,7 +212,7 @@ def search(
             "provider": found.provider or None,
             "model": found.model or None,
         }
-        results = [_hit_to_json(each) for each in found.hits]
+        results = msgspec.to_builtins(found.hits)
         cli.print_json({"results": results, **facts, "warning": found.warning or None})
         return
     for hit in found.hits:
@@ -238,11 +225,6 @@ def search(
         roots = ", ".join(map(abbreviate_home, indexed.roots))
         click.echo("Nothing found." if indexed.files else f"There are no notes in {roots}.")
     cli.warn([found.warning] if found.warning else [])
-
-
-def _hit_to_json(hit: Hit) -> dict[str, Any]:
-    facts = {"startLine": hit.start_line, "endLine": hit.end_line, "score": hit.score}
-    return {"path": hit.path, **facts, "snippet": hit.snippet, "source": hit.source}
 
 
 @click.command()
@@ -300,6 +282,27 @@ def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
     done = place.use(partial(_forget, path, first, last, yes))
     gone = "the note" if last is None else cli.counted(done["lines"], "line")
     cli.print_done(as_json, done, f"removed {gone} {'' if last is None else 'of '}{path}")
+
+
+@click.command()
+@cli.yes_option()
+@cli.json_option
+def prune(yes: bool, as_json: bool) -> None:
+    """Remove the indexes of workspaces that no longer exist.
+
+    No notes are removed. If a workspace is only not mounted, its index is made again when it is
+    used, with its embeddings, which an embedding service may charge for.
+    """
+    cli.refuse_commands("remove indexes")
+    found = find_orphans(os.environ)
+    if found and not yes:
+        shown = [f"{each.workspace} ({human_size(each.size_bytes)})" for each in found]
+        cli.confirm("Remove the indexes of these workspaces?", "nothing was removed", shown)
+    for each in found:
+        remove_index(each.path)
+    size = sum(each.size_bytes for each in found)
+    done = f"removed {cli.counted(len(found), 'index', 'es')}, {human_size(size)}"
+    cli.print_done(as_json, {"removed": msgspec.to_builtins(found)}, done)
 
 
 def _read_target(what: str) -> tuple[str, int, int | None]:

@@ -58,8 +58,11 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
     loaded = load(config_file)
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     try:
+        # One that is no longer configured may still have sessions.
+        if not (agent and agent in store.agents()):
+            agent = loaded.config.agents.choose(agent)
         with cli.wrong_usage():
-            yield _Opened(loaded, agent or loaded.config.agents.default_id(), store)
+            yield _Opened(loaded, agent, store)
     finally:
         store.close()
 

@@ -51,6 +51,7 @@ from clawkit.gateway.scopes import READ
 from clawkit.gateway.tool_control import SessionControl
 from clawkit.gateway.wire import Shelf
 from clawkit.runtime import Toolkit, load_config, make_redactor
+from clawkit.services import Services
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import SessionStore
 from clawkit.store import private_dir, write_atomic
@@ -164,6 +165,8 @@ class Gateway:
         self.desk = ApprovalDesk(pending, self)
         approver = chats.wrap(self.desk) if chats is not None else self.desk
         self.live = LiveSessions(self, approver, secrets=learned, model=model)
+        self.memories: dict[str, tuple[Loaded, Services]] = {}
+        """By agent: for clients that search its notes, with the configuration it was made from."""
         self._started_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self.is_ready = False
@@ -366,6 +369,8 @@ class Gateway:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.live.close()
+        for _, services in self.memories.values():
+            await services.close()
         if self._mcp is not None:
             await self._mcp.server.close()
         self.automation.store.close()

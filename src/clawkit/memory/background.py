@@ -36,6 +36,8 @@ class Embedding:
         self._task: asyncio.Task[None] | None = None
         self._until: dict[int, float] = {}
         """When each embedder may be asked again."""
+        self._rest_until = 0.0
+        """When vectors are made again after they could not be stored: each of them costs."""
         self._problems: dict[int, str] = {}
 
     @property
@@ -85,12 +87,14 @@ class Embedding:
 
     def start(self) -> None:
         """Make vectors for new passages, unless that is under way."""
-        if self._ready() is not None and (self._task is None or self._task.done()):
+        is_idle = self._task is None or self._task.done()
+        if is_idle and self._ready() is not None and time.monotonic() >= self._rest_until:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
         """Make all vectors now, also with a service that failed shortly before."""
         self._until.clear()
+        self._rest_until = 0.0
         await self._stop()
         self.start()
         if self._task is not None:
@@ -119,6 +123,7 @@ class Embedding:
                     continue
                 return
         except (ClawkitError, OSError) as error:
+            self._rest_until = time.monotonic() + COOLDOWN_S
             log.warning("memory: no vectors were made: %s", error)
 
     async def _embed_all(self, at: int) -> None:

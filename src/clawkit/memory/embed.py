@@ -378,8 +378,8 @@ def _make(
     if plugged and (wanted in ("plugin", "auto") or (key, wanted) == ("provider", "")):
         return plugged
     if wanted == "plugin":
-        hint = "Enable one that has the role embeddings"
-        raise fault("no plugin makes embeddings", f"memory.search.{key}", hint)
+        hint = "Enable one with the role embeddings"
+        raise fault("no plugin provides embeddings", f"memory.search.{key}", hint)
     if wanted == "auto":
         has_key = settings.remote.api_key or access.catalog.credentials.has("openai")
         wanted = "openai" if has_key else "local" if settings.local.model_path else "none"
@@ -397,7 +397,7 @@ def _http(settings: MemorySearch, wanted: str, key: str, access: ServiceAccess) 
         service = normalize_provider(wanted)
         if service not in access.catalog.services:
             names = ", ".join((*PROVIDERS, "plugin", "auto", "none"))
-            problem = f"unknown provider of embeddings {wanted[:80]!r}"
+            problem = f"unknown embedding provider {wanted[:80]!r}"
             raise fault(
                 problem, f"memory.search.{key}", f"Use one of {names}, or one of models.providers"
             )

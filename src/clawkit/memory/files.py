@@ -58,6 +58,13 @@ class FileRoot(Struct, frozen=True):
     glob: Glob | None = None
     """Which files; None for Markdown."""
 
+    @property
+    def place(self) -> str:
+        """The workspace, or what `extraPaths` named."""
+        is_own = self.names and self.below
+        inside = "." if is_own else self.below or self.names[0]
+        return os.path.normpath(os.path.join(self.folder, inside))
+
     def has(self, path: str) -> bool:
         """Whether a normalized path relative to the root is a note."""
         if path in self.names:
@@ -108,11 +115,7 @@ class NoteFiles:
     def _extra(self, given: str | MemoryPath, env: Mapping[str, str]) -> FileRoot:
         at = given if isinstance(given, MemoryPath) else MemoryPath(path=given)
         path = at.path if at.path.startswith("~") else os.path.join(self._workspace, at.path)
-        place = expand(path, env)
-        if not is_below(place, self._workspace):
-            place = os.path.realpath(place)
-        # Links on the way to a place outside are the user's. One in the workspace may have come
-        # with a repository, so that nothing is resolved there.
+        place = _resolve(expand(path, env), self._workspace)
         is_own, is_file = is_below(place, self._workspace), os.path.isfile(place)
         folder = os.path.dirname(place) if is_file else place
         folder, prefix = (self._workspace, "") if is_own else (folder, f"{folder.rstrip('/')}/")
@@ -208,6 +211,19 @@ class NoteFiles:
             raise
         except OSError as error:
             raise ToolInputError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _resolve(place: str, workspace: str, max_links: int = 40) -> str:
+    """A place without links on the way to it, which are the user's, but with those inside the
+    workspace: one of these may have come with a repository."""
+    found = "/"
+    for name in place.split("/"):
+        is_own = is_below(found, workspace)
+        found = os.path.normpath(os.path.join(found, name))
+        if not is_own and max_links and os.path.islink(found):
+            target = os.path.join(os.path.dirname(found), os.readlink(found))
+            found = _resolve(target, workspace, max_links - 1)
+    return found
 
 
 def _list(

@@ -55,6 +55,7 @@ CREATE VIRTUAL TABLE term USING fts5vocab(words, row);
 CREATE TABLE vector (
   id INTEGER PRIMARY KEY, space BLOB NOT NULL, hash BLOB NOT NULL, data BLOB NOT NULL,
   UNIQUE (space, hash));
+CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
 """What is written in one transaction; each file is always whole."""
@@ -92,7 +93,9 @@ class _Reading(Struct, frozen=True):
 class MemoryIndex:
     """All methods block, and raise `ToolError` if the file cannot be used."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, workspace: str = "") -> None:
+        """The workspace is recorded, because the name of the file does not tell it."""
+        self._workspace = os.fsencode(workspace)
         self._database = Database(
             path,
             "the index of memory",
@@ -187,6 +190,7 @@ class MemoryIndex:
 
     def _write(self, batch: Sequence[_Reading]) -> None:
         def write(db: Connection) -> None:
+            db.execute("INSERT OR REPLACE INTO meta VALUES ('workspace', ?)", (self._workspace,))
             for each in batch:
                 _replace(db, each)
 

@@ -14,7 +14,7 @@ OnProgress = Callable[[int, int], None]
 """Called with the number of files done, and of all."""
 
 
-class Hit(msgspec.Struct, frozen=True):
+class Hit(msgspec.Struct, frozen=True, rename="camel"):
     """A passage that matches a query."""
 
     path: str
@@ -53,7 +53,7 @@ class Excerpt(msgspec.Struct, frozen=True):
     exists: bool = True
 
 
-class IndexStatus(msgspec.Struct, frozen=True):
+class IndexStatus(msgspec.Struct, frozen=True, rename="camel"):
     files: int
     chunks: int
     embedded: int
@@ -68,6 +68,8 @@ class IndexStatus(msgspec.Struct, frozen=True):
     model: str = ""
     problems: Sequence[str] = ()
     """Files that cannot be listed or read, and what is wrong with the embedding provider."""
+    error: str = ""
+    """What is wrong with the embedding provider; also one of the problems."""
 
 
 class Memory(Protocol):

@@ -111,7 +111,7 @@ class LocalMemory:
         self._files = files
         self._noted = files if "memory" in sources else None
         self._transcripts = transcripts if "sessions" in sources else None
-        self._index = MemoryIndex(index_path)
+        self._index = MemoryIndex(index_path, files.roots[0].folder)
         self._vectors = VectorIndex(
             self._index,
             find_extension(settings.store.vector),
@@ -232,10 +232,11 @@ class LocalMemory:
         return structs.replace(
             found,
             embedded=await self._embedding.count() if found.chunks else 0,
-            roots=[root.folder for root in self._files.roots],
+            roots=[root.place for root in self._files.roots],
             provider=active.provider if active else "",
             model=active.model if active else "",
             problems=[*found.problems, *filter(None, [problem])],
+            error=problem,
         )
 
     async def close(self) -> None:

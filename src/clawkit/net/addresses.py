@@ -228,7 +228,7 @@ def refusal(
     if policy:
         what = "this machine" if kind == "loopback" else "a private address"
         further = f" or {policy}.{RANGE_SETTINGS[network]}" if network in RANGE_SETTINGS else ""
-        return f"{what}{where}, which only {policy}.allowedHostnames{further} can allow"
+        return f"{what}{where}; {policy}.allowedHostnames{further} can allow it"
     if kind == "loopback":
         return f"this machine is not allowed by {SETTING}: false"
     return f"a private address, which only {SETTING}: true allows"

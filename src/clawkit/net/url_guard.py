@@ -64,7 +64,7 @@ class UrlGuard(msgspec.Struct, frozen=True):
         is_open = policy.dangerously_allow_private_network or is_named
         is_local = kind_of_name(host) != "metadata" and is_listed(host, _LOCAL_NAMES)
         if is_local and not is_open:
-            why = f"a local name, which only {setting}.allowedHostnames can allow"
+            why = f"a local name; {setting}.allowedHostnames can allow it"
             raise _refused(target, why)
         networks = {
             "allowRfc2544BenchmarkRange": policy.allow_rfc2544_benchmark_range,

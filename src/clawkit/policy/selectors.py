@@ -138,7 +138,7 @@ def choose_agent(config: Config, named: str | None, origin: Origin) -> AgentChoi
     """The named agent, else that of the most specific binding, else the default one.
     Raises `ConfigError` for an agent that is not configured."""
     if not named and (number := find_binding(config.bindings, origin)) is not None:
-        agent = config.agents.choose(config.bindings[number].agent_id).strip().lower()
+        agent = config.agents.choose(config.bindings[number].agent_id)
         return AgentChoice(agent, f"bindings[{number}]")
     return AgentChoice(config.agents.choose(named))
 

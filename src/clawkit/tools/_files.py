@@ -10,8 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from clawkit.config import paths
 from clawkit.core.approval import Ask
 from clawkit.core.context import Context
+from clawkit.core.paths import is_below
 from clawkit.core.result import Result
 from clawkit.errors import ProtectedError, ToolAuthorizationError, ToolInputError
 from clawkit.fs.protocols import Change, Changed, FileSystem, Names, SearchResult, Stopped
@@ -24,6 +26,7 @@ MAX_PROTECTED = 10
 """Files in one approval prompt; no one would read a longer list."""
 MAX_BYTES = 50 * 1024
 NOTICE_ROOM = 1_000
+MARKS_ROOM = 600
 
 # Could be mistaken for a notice, a quoted path, or a line number with its text.
 _AMBIGUOUS = r"(?s)[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z"
@@ -166,6 +169,20 @@ def incomplete_notes(stopped: Stopped, unread: int) -> Iterable[str]:
         yield "the search program failed, so results may be missing"
     if unread:
         yield "1 file could not be read" if unread == 1 else f"{unread:,} files could not be read"
+
+
+def is_saved_page(place: str) -> bool:
+    """Whether a file is a page that `web_fetch` saved."""
+    if "/pages/" not in place:
+        return False
+    return is_below(os.path.realpath(place), os.path.realpath(paths.pages_dir(os.environ)))
+
+
+def mark_outside(text: str) -> str:
+    """Part of a saved page, marked: the marks in the file are at its start and end."""
+    from clawkit.external import NOTICE, wrap_external
+
+    return f"{NOTICE}\n{wrap_external(text, 'a saved web page')}"
 
 
 def with_notes(text: str, notes: Sequence[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 import json
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, UnsetType
@@ -28,7 +29,7 @@ from clawkit.media.protocols import (
 )
 from clawkit.redact import Redactor
 from clawkit.text import human_size, result_cap, weigh, weight_cap
-from clawkit.tools._files import with_notes
+from clawkit.tools._files import MARKS_ROOM, is_saved_page, mark_outside, with_notes
 
 if TYPE_CHECKING:
     from clawkit.tools.read import Params
@@ -60,12 +61,19 @@ class FileView(NamedTuple):
     cursor: int = 0
     context_window: int | None = None
     notes: tuple[str, ...] = ()
+    is_outside: bool = False
+    """Whether its text is marked as from outside."""
 
     @property
     def max_weight(self) -> int:
         """Maximum weight of the result: of one page, or of several joined without a limit."""
         room = page_bytes(self.context_window, joined=self.limit is UNSET)
-        return max(MIN_PAGE_BYTES, room - sum(map(weigh, self.notes)))
+        taken = sum(map(weigh, self.notes)) + MARKS_ROOM * self.is_outside
+        return max(MIN_PAGE_BYTES, room - taken)
+
+    def finish(self, text: str, notes: Sequence[str]) -> str:
+        """The text of a page as it is shown."""
+        return with_notes(mark_outside(text) if text and self.is_outside else text, notes)
 
 
 async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Result:
@@ -74,7 +82,8 @@ async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Res
         head = await file.read(CHUNK, 0)
         ctx.use(ReadVersions).note(file.place, file.info, head if len(head) < CHUNK else None)
         window = ctx.scope.context_window
-        view = FileView(path, params.offset, params.limit, params.cursor, window, notes)
+        part = params.offset, params.limit, params.cursor
+        view = FileView(path, *part, window, notes, is_saved_page(file.place))
         if is_env_file(path) or is_env_file(file.place):
             # Shown only with masked secrets, in whatever format.
             if params.format == "hex" or params.encoding:
@@ -169,7 +178,7 @@ async def show_text(
     details = {"path": view.path, "kind": "text", **_facts(page, size), **more}
     if encoding.name != "utf-8" or encoding.mark:
         details["encoding"] = "utf-8-sig" if encoding.name == "utf-8" else encoding.name
-    return Result.text(with_notes(text, notes), **details)
+    return Result.text(view.finish(text, notes), **details)
 
 
 async def show_hex(file: OpenFile, head: bytes, view: FileView) -> Result:
@@ -186,7 +195,7 @@ async def show_hex(file: OpenFile, head: bytes, view: FileView) -> Result:
     page = TextPage("\n".join(lines), len(lines), (following, 0) if goes_on else None, total)
     notes = [*view.notes, *(["16 bytes per line"] if goes_on else [])]
     notes += _position(page, Want(view.offset, 0, count, 0), size)
-    text = with_notes(page.text, notes)
+    text = view.finish(page.text, notes)
     return Result.text(text, path=view.path, kind="hex", **_facts(page, size))
 
 

@@ -13,7 +13,16 @@ from clawkit.core.result import Result
 from clawkit.core.tool import Tool
 from clawkit.errors import ToolInputError
 from clawkit.fs import protocols as fs
-from clawkit.tools._files import check_text, facts_of, fit, incomplete_notes, quote, with_notes
+from clawkit.tools._files import (
+    check_text,
+    facts_of,
+    fit,
+    incomplete_notes,
+    is_saved_page,
+    mark_outside,
+    quote,
+    with_notes,
+)
 from clawkit.tools._params import doc, reads_path
 
 MAX_CHARS = 500
@@ -103,7 +112,10 @@ async def execute(params: Params, ctx: Context) -> Result:
         details["linesCut"] = page.cut
     while lines[-1:] == [GAP]:
         lines.pop()
-    return Result.text(with_notes("\n".join(lines), [*_notes(query, found, shown)]), **details)
+    text = "\n".join(lines)
+    if any(is_saved_page(os.path.join(ctx.workspace, hit.path)) for hit in found.hits):
+        text = mark_outside(text)
+    return Result.text(with_notes(text, [*_notes(query, found, shown)]), **details)
 
 
 async def _mask(hits: Sequence[fs.FileHits], ctx: Context) -> Mapping[str, Sequence[str]]:

@@ -203,7 +203,7 @@ def _faults(key: str) -> list[tuple[bytes, str, str]]:
         (http(leak), "provider_error", "reported an error"),
         (http("", 302, Location="https://example.org/"), "redirected", "HTTP 302"),
         (http("oops", 500), "provider_error", "HTTP 500"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "unreachable", "was not reached"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}", "unreachable", "cannot be reached"),
     ]
 
 

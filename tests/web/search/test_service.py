@@ -59,7 +59,7 @@ async def test_the_first_provider_with_a_key_is_asked_and_the_next_if_it_fails(
         assert result.details["error"] == "unsupported_filter"
         assert result.details["supported"] == ["freshness", "domain_filter"]
         assert (
-            "tavily cannot filter by country; it has freshness, domain_filter"
+            "tavily cannot filter by country; supported filters: freshness, domain_filter"
             in (result.details["message"])
         )
     async with answering(http("", 500)) as broken, provider(tavily) as two:
@@ -183,7 +183,7 @@ async def test_private_addresses_are_reached_only_where_a_person_set_them(worksp
     for url, message in (
         ("http://169.254.169.254", "metadata service"),
         ("http://203.0.113.5", "documentation"),
-        ("ftp://x", "SearXNG was not reached"),
+        ("ftp://x", "SearXNG cannot be reached"),
     ):
         own = {"searxng": {"config": {"webSearch": {"baseUrl": url}}}}
         details = (await search({**config, "plugins": {"entries": own}}, workspace)).details

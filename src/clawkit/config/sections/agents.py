@@ -276,12 +276,12 @@ class Agents(Section):
     def choose(self, name: str | None) -> str:
         """The id of the named agent, by default of the default agent. Raises `ConfigError` if it is
         not configured: no limits set for agents would apply to it."""
-        known = self.by_id()
-        if name and known and _normal(name) not in (*known, MAIN):
-            hint = suggest(_normal(name), tuple(known), "Known agents")
+        known = self.ids()
+        if name and _normal(name) not in (*known, MAIN):
+            hint = suggest(_normal(name), known, "Known agents")
             problem = f"there is no agent {one_line(name, 60)!r}"
             raise ConfigError([Issue("agents", problem, hint=hint)])
-        return name or self.default_id()
+        return _normal(name) if name else self.default_id()
 
     def default_id(self) -> str:
         """The agent marked as default, or else `main`."""

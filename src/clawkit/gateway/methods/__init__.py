@@ -12,6 +12,7 @@ from clawkit.gateway.methods import (
     config,
     cron,
     devices,
+    memory,
     runs,
     sessions,
     status,
@@ -23,7 +24,8 @@ from clawkit.gateway.protocol import GatewayError, RequestFrame, invalid, missin
 from clawkit.gateway.scopes import ADMIN
 
 _MODULES = (
-    *(status, config, sessions, runs, agents, approvals, devices, usage, cron, terminals, chats),
+    *(status, config, sessions, runs, agents, memory, approvals, devices, usage, cron, terminals),
+    chats,
 )
 METHODS: dict[str, Method] = {
     method.name: method for module in _MODULES for method in module.METHODS

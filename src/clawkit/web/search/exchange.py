@@ -96,7 +96,7 @@ class Api(Struct, frozen=True, kw_only=True):
             failure = SearchError("timeout", f"did not answer within {self.timeout_s:g} s")
         except NetError as error:
             code = "timeout" if error.kind == "timeout" else "unreachable"
-            failure = SearchError(code, f"was not reached: {error}")
+            failure = SearchError(code, f"cannot be reached: {error}")
         except SearchError as error:
             failure = error
         said = one_line(self.redact(failure.detail[: MAX_DETAIL * 4]), MAX_DETAIL)

@@ -60,8 +60,8 @@ def check_filters(query: Query, provider: str, filters: frozenset[str]) -> None:
     """Refuse what a provider cannot do. Raises `SearchError`."""
     if extra := [name for name in query.filters if name not in filters]:
         known = [name for name in FILTERS if name in filters]
-        words = f"{provider} cannot filter by {', '.join(extra)}; it has "
-        words += ", ".join(known) or "no filters"
+        words = f"{provider} cannot filter by {', '.join(extra)}; supported filters: "
+        words += ", ".join(known) or "none"
         raise SearchError("unsupported_filter", words, provider=provider, supported=known)
 
 

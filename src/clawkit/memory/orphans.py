@@ -1,0 +1,52 @@
+"""Indexes of workspaces that no longer exist."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Mapping
+from contextlib import closing, suppress
+
+from msgspec import Struct
+
+from clawkit.config import paths
+from clawkit.errors import ToolError
+from clawkit.memory.index import MemoryIndex
+from clawkit.store import locked
+
+_WORKSPACE = "SELECT value FROM meta WHERE name = 'workspace'"
+
+
+class OrphanIndex(Struct, frozen=True, rename="camel"):
+    path: str
+    workspace: str
+    size_bytes: int
+
+
+def find_orphans(env: Mapping[str, str]) -> list[OrphanIndex]:
+    """The indexes whose workspace does not exist, or is not mounted. An index that cannot be read,
+    or does not say whose it is, is left out."""
+    found = []
+    for path in sorted(glob.glob(f"{glob.escape(paths.memory_dir(env))}/*.sqlite")):
+        with suppress(ToolError, OSError), closing(MemoryIndex(path)) as index:
+            workspace = os.fsdecode(index.run(lambda db: db.execute(_WORKSPACE).get or b""))
+            if workspace and _is_gone(workspace):
+                found.append(OrphanIndex(path, workspace, os.path.getsize(path)))
+    return found
+
+
+def _is_gone(workspace: str) -> bool:
+    try:
+        os.stat(workspace)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False  # it may be there
+    return False
+
+
+def remove_index(path: str) -> None:
+    with locked(f"{path}.lock"):
+        for rest in ("", "-wal", "-shm", ".lock"):
+            with suppress(FileNotFoundError):
+                os.unlink(path + rest)
