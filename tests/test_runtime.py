@@ -402,8 +402,8 @@ def test_an_agent_that_is_not_among_those_configured_is_refused(tmp_path: Path) 
             Toolkit.open(config, workspace=tmp_path, agent=name)
     assert "write" not in Toolkit.open(config, workspace=tmp_path, agent="Reviewer").run.tools
     assert "write" in Toolkit.open(config, workspace=tmp_path, agent="main").run.tools
-    with pytest.raises(ConfigError, match=r"there is no agent 'other'. Known agents: main"):
-        Toolkit.open({}, workspace=tmp_path, agent="other")
+    # Without configured agents, a program names them as it likes.
+    assert "write" in Toolkit.open({}, workspace=tmp_path, agent="other").run.tools
 
 
 async def test_changed_settings_of_web_and_memory_hold_at_the_next_call(workspace: Path) -> None:
