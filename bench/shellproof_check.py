@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from msgspec import structs
+
 from bench.shellproof_place import Scene
 from bench.shellproof_trace import Run, Start
 from clawkit.approvals.types import Analysis, Arg, Program
@@ -61,7 +63,9 @@ def expect(analysis: Analysis, *, rebuilt: bool) -> Iterator[Expected]:
             argv: list[Arg | None] = []
             for each in programs[index:]:
                 name, *rest = each.argv
-                argv.append(name._replace(text=each.resolved or name.text) if rebuilt else name)
+                argv.append(
+                    structs.replace(name, text=each.resolved or name.text) if rebuilt else name
+                )
                 argv += rest
             if rebuilt and programs[-1].wrapper:
                 argv[-1] = None  # its text is rebuilt too

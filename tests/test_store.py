@@ -10,9 +10,12 @@ import sys
 import threading
 from pathlib import Path
 
+import apsw
 import pytest
 
+from clawkit.errors import ToolError
 from clawkit.store import (
+    Database,
     hold_lock,
     is_held,
     locked,
@@ -375,3 +378,10 @@ def test_whether_a_lock_is_held_can_be_seen_without_taking_it(tmp_path: Path) ->
         with open(path, encoding="utf-8") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             assert not is_held(path)
+
+
+def test_a_file_that_is_busy_whenever_it_is_read_is_said_to_be_locked(tmp_path: Path) -> None:
+    # SQLite gives up by itself after some seconds, whatever the busy timeout is.
+    database = Database(str(tmp_path / "store.db"), "the store", 1, ("CREATE TABLE t (x)",))
+    with pytest.raises(ToolError, match="the store cannot be used: it is locked by another proc"):
+        database.explain(apsw.ProtocolError("locking protocol"))

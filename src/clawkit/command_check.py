@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from itertools import chain, repeat
 from typing import Any, Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from clawkit.agent.assemble import assemble
 from clawkit.approvals.effective_policy import resolve_host

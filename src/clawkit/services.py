@@ -139,14 +139,15 @@ class Services(Mapping[type, object]):
         reported when a command starts."""
         if Commands in self._made or self._is_closed:
             return
-        from clawkit.core.tasks import in_thread  # imports asyncio, which not every command needs
+        import asyncio  # which not every command needs
 
         with suppress(ClawkitError, OSError, ImportError, RuntimeError):
             if not self._scope.sandboxed:
                 self[ExecHost].prepare()
-            # Services belong to the event loop, so only their modules are loaded in a thread.
+            # Not in a thread, which would hold the interpreter for longer when the answer comes.
             for module in _FOR_COMMANDS:
-                await in_thread(importlib.import_module, f"clawkit.{module}")
+                await asyncio.sleep(0)
+                importlib.import_module(f"clawkit.{module}")
 
     def is_made(self, kind: type) -> bool:
         return kind in self._made

@@ -32,7 +32,10 @@ _ADVICE = {
     **dict.fromkeys((errno.EROFS, errno.EACCES), f"; set {_ELSEWHERE}"),
 }
 _TROUBLE = {
-    **dict.fromkeys(("BusyError", "LockedError"), "it is locked by another process; try again"),
+    # A protocol error: it was busy for seconds while SQLite began to read, without a busy handler.
+    **dict.fromkeys(
+        ("BusyError", "LockedError", "ProtocolError"), "it is locked by another process; try again"
+    ),
     **dict.fromkeys(
         ("FullError", "IOError"), "it cannot be read or written; is the disk full? Free some space"
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
 from tests.tables import table
 
 from clawkit.approvals.allow_always import make_offers
@@ -58,7 +59,7 @@ def test_every_miss_needs_a_rule_of_its_own(
 
 
 def test_what_is_always_asked_or_has_no_miss_is_offered_nothing() -> None:
-    assert extents(judge(program("uname"), policy=ASKS._replace(ask="always"))) == []
+    assert extents(judge(program("uname"), policy=structs.replace(ASKS, ask="always"))) == []
     assert extents(Decision("ask", ASKS, "")) == []
 
 

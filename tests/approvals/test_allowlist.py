@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 from tests.tables import table
 
@@ -96,7 +97,7 @@ def test_the_rule_is_named() -> None:
     plain = Match("entry", "/usr/bin/ls (allowlist)", entry, "any", grants=PLAIN_GRANTS)
     assert judge("ls", entry) == plain
     tight = replace(entry, children="named")
-    assert judge("ls", tight) == plain._replace(entry=tight, children="named")
+    assert judge("ls", tight) == structs.replace(plain, entry=tight, children="named")
 
 
 def test_what_is_not_allowed_says_how_to_allow_it() -> None:

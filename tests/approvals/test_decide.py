@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, Literal, get_args
 
 import pytest
+from msgspec import structs
 from msgspec.structs import replace
 from tests.tables import table
 
@@ -35,7 +36,7 @@ from clawkit.config.sections.tools import Ask, Exec, Security
 from clawkit.process.protocols import Grants
 
 HOST = ExecRequest("", "/", {"HOME": "/home/ann"})
-AUTO, INSIDE = HOST._replace(wanted="auto"), HOST._replace(wanted="sandbox")
+AUTO, INSIDE = structs.replace(HOST, wanted="auto"), structs.replace(HOST, wanted="sandbox")
 ALLOWLIST = Policy("allowlist", "on-miss", sources=("tools.exec.ask is 'on-miss'",))
 
 
@@ -226,7 +227,7 @@ def test_the_kernel_is_told_what_may_start_unless_a_rule_lets_a_program_start_an
 
 
 def test_a_decision_is_listed_only_when_every_part_is() -> None:
-    assert is_listed(judge(LS, ALLOWLIST._replace(ask="always")))
+    assert is_listed(judge(LS, structs.replace(ALLOWLIST, ask="always")))
     assert not is_listed(judge(BOTH))
     assert not is_listed(judge(UNCLEAR))
     assert as_listed(judge(BOTH)).programs is None
@@ -387,8 +388,8 @@ def test_where_a_command_runs(subtests: pytest.Subtests) -> None:
         (TOUCH, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
         (UNCLEAR, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
         (WIPE, RULES, AUTO, ("allow", "sandbox", "sandbox", Grants())),
-        (LS, RULES, AUTO._replace(leaves=True), ("ask", "elevated", "host", Grants())),
-        (LS, RULES, AUTO._replace(access=MORE), ("ask", "access", "sandbox", MORE)),
+        (LS, RULES, structs.replace(AUTO, leaves=True), ("ask", "elevated", "host", Grants())),
+        (LS, RULES, structs.replace(AUTO, access=MORE), ("ask", "access", "sandbox", MORE)),
         (LS, PLAIN, HOST, ("allow", "allowlist", "entry", Grants())),
         (LS, NAMED, HOST, ("ask", "unconfined", "host", Grants())),
         (LS, UNCONFINED, HOST, ("ask", "unconfined", "host", Grants())),
@@ -410,7 +411,7 @@ OUTLIVES = "it would outlive clawkit, which could then not restore protected fil
         (LS, RULES, INSIDE, "sandbox"),
         (TOUCH, RULES, AUTO, "sandbox"),
         (UNCLEAR, RULES, AUTO, "sandbox"),
-        (LS, RULES, AUTO._replace(access=MORE, granted=MORE), "sandbox"),
+        (LS, RULES, structs.replace(AUTO, access=MORE, granted=MORE), "sandbox"),
     ],
 )
 @pytest.mark.parametrize("fallback", ["deny", "allowlist", "full"])
@@ -419,14 +420,14 @@ def test_what_is_confined_and_detached_takes_a_person(
 ) -> None:
     before = decide(found, ALLOWLIST, rules, where)
     assert before.verdict == "allow"
-    where = where._replace(modes=("detach",))
-    policy = ALLOWLIST._replace(fallback=fallback)
+    where = structs.replace(where, modes=("detach",))
+    policy = structs.replace(ALLOWLIST, fallback=fallback)
     asked = decide(found, policy, rules, where)
     assert (asked.verdict, asked.code, asked.reason) == ("ask", "detach", OUTLIVES)
     assert (asked.place, asked.run, asked.programs) == (place, before.run, before.programs)
     assert (asked.grants, asked.human_only) == (before.grants, False)
     assert fallback_verdict(asked) == "deny"
-    refused = decide(found, policy._replace(ask="off"), rules, where)
+    refused = decide(found, structs.replace(policy, ask="off"), rules, where)
     assert (refused.verdict, refused.code, refused.reason) == ("deny", "detach", OUTLIVES)
 
 
@@ -436,8 +437,8 @@ def test_what_is_confined_and_detached_takes_a_person(
         (TOUCH, Policy("full", "off"), AUTO, ("allow", "full")),
         (TOUCH, Policy("full", "off"), HOST, ("allow", "full")),
         (TOUCH, ALLOWLIST, HOST, ("ask", "miss")),
-        (TOUCH, ALLOWLIST, AUTO._replace(leaves=True), ("ask", "elevated")),
-        (TOUCH, ALLOWLIST, AUTO._replace(access=MORE), ("ask", "access")),
+        (TOUCH, ALLOWLIST, structs.replace(AUTO, leaves=True), ("ask", "elevated")),
+        (TOUCH, ALLOWLIST, structs.replace(AUTO, access=MORE), ("ask", "access")),
         (TOUCH, Policy("allowlist", "always"), AUTO, ("ask", "")),
         (TOUCH, Policy("deny", "off"), AUTO, ("deny", "deny")),
     ],
@@ -445,7 +446,7 @@ def test_what_is_confined_and_detached_takes_a_person(
 def test_what_is_asked_about_or_unconfined_may_be_detached_as_before(
     found: Analysis, policy: Policy, where: ExecRequest, expected: tuple[str, str]
 ) -> None:
-    for each in (where, where._replace(modes=("detach",))):
+    for each in (where, structs.replace(where, modes=("detach",))):
         decision = decide(found, policy, RULES, each)
         assert (decision.verdict, decision.code) == expected
 
@@ -463,10 +464,10 @@ def test_what_is_always_asked_about_is_so_in_the_sandbox_too() -> None:
 
 
 def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:
-    asked = judge(LS, ALLOWLIST._replace(ask="always"))
+    asked = judge(LS, structs.replace(ALLOWLIST, ask="always"))
     assert (asked.place, asked.grants) == ("host", Grants())
     assert (as_listed(asked).place, as_listed(asked).grants) == ("entry", MORE)
-    inside = decide(LS, ALLOWLIST._replace(ask="always"), RULES, AUTO)
+    inside = decide(LS, structs.replace(ALLOWLIST, ask="always"), RULES, AUTO)
     assert as_listed(inside).place == "sandbox"
 
 

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any, get_args
 
 import pytest
+from msgspec import structs
 from tests.tables import table
 
 from clawkit.approvals.effective_policy import combine, most_asking, strictest
@@ -21,7 +22,7 @@ ASKING = {"off": 0, "on-miss": 1, "always": 2}
 
 
 def _nobody_can_loosen_security(one: Security, two: Security, three: Security) -> None:
-    policy = combine(Exec(security=one), NO_FLOOR._replace(security=two), security=three)
+    policy = combine(Exec(security=one), structs.replace(NO_FLOOR, security=two), security=three)
     assert STRICT[policy.security] == min(STRICT[one], STRICT[two], STRICT[three])
 
 
@@ -33,7 +34,7 @@ def test_nobody_can_loosen_security(subtests: pytest.Subtests) -> None:
 
 
 def _nobody_can_ask_less(one: Ask, two: Ask, three: Ask) -> None:
-    policy = combine(Exec(ask=one), NO_FLOOR._replace(ask=two), ask=three)
+    policy = combine(Exec(ask=one), structs.replace(NO_FLOOR, ask=two), ask=three)
     assert ASKING[policy.ask] == max(ASKING[one], ASKING[two], ASKING[three])
 
 
@@ -76,13 +77,13 @@ def test_what_is_no_such_word_is_an_error(wrong: Any) -> None:
         ),
         (
             Exec(mode="full"),
-            NO_FLOOR._replace(security="deny"),
+            structs.replace(NO_FLOOR, security="deny"),
             {},
             ("tools.exec.mode is 'full'", "security is 'deny' in d.json"),
         ),
         (
             Exec(mode="full"),
-            NO_FLOOR._replace(security="allowlist", ask="always"),
+            structs.replace(NO_FLOOR, security="allowlist", ask="always"),
             {},
             ("security is 'allowlist' in d.json", "ask is 'always' in d.json"),
         ),
@@ -125,8 +126,8 @@ def test_it_is_told_where_the_policy_comes_from(
             None,
             "clawkit config set 'agents.list[0].tools.exec'.security allowlist",
         ),
-        (Exec(security="deny"), NO_FLOOR._replace(security="deny"), None, ""),
-        (Exec(), NO_FLOOR._replace(security="deny"), None, ""),
+        (Exec(security="deny"), structs.replace(NO_FLOOR, security="deny"), None, ""),
+        (Exec(), structs.replace(NO_FLOOR, security="deny"), None, ""),
         (Exec(security="deny"), NO_FLOOR, "deny", ""),
         (Exec(), NO_FLOOR, None, ""),
     ],

@@ -20,6 +20,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from clawkit.approvals.file import (
     MAX_BYTES,
@@ -136,7 +137,7 @@ def test_a_field_is_looked_up_from_the_agent_to_the_defaults(
     found = read(file, data)
     assert found.exists
     for name in ("main", "Main", " main", "default"):
-        assert found.policy_for(name)[:3] == expected[:3]
+        assert structs.astuple(found.policy_for(name))[:3] == structs.astuple(expected)[:3]
 
 
 def test_entries_of_all_agents_come_before_an_agents_own(file: Path) -> None:

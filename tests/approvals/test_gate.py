@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from clawkit.approvals.audit import Audit
 from clawkit.approvals.broker import Broker, PendingStore
@@ -235,12 +236,12 @@ async def test_an_approval_for_the_session_is_for_exactly_what_was_shown(tmp_pat
     (tmp_path / "sub").mkdir()
     first = ExecRequest("touch a", str(tmp_path), ENV)
     others = [
-        first._replace(command="touch b"),
-        first._replace(cwd=str(tmp_path / "sub")),
-        first._replace(env={**ENV, "TZ": "UTC"}),
-        first._replace(session="other"),
-        first._replace(agent="other"),
-        first._replace(modes=("background", "stdin")),
+        structs.replace(first, command="touch b"),
+        structs.replace(first, cwd=str(tmp_path / "sub")),
+        structs.replace(first, env={**ENV, "TZ": "UTC"}),
+        structs.replace(first, session="other"),
+        structs.replace(first, agent="other"),
+        structs.replace(first, modes=("background", "stdin")),
     ]
     for request in (first, first, first):
         found = await gate.admit(request, ready)
@@ -300,7 +301,7 @@ async def test_an_approval_in_the_foreground_is_none_for_the_background(tmp_path
     assert not isinstance(waiting, Admitted)
     later.resolve(waiting.pending.id, "allow-once", authorized=True)
     with pytest.raises(ToolAuthorizationError, match="it would run differently than shown"):
-        await gate.settle(waiting, request._replace(modes=("background", "stdin")))
+        await gate.settle(waiting, structs.replace(request, modes=("background", "stdin")))
 
 
 async def test_a_command_is_asked_about_under_the_same_id_after_a_restart(

@@ -11,6 +11,7 @@ LOOKING = ("allowlist", "analysis", "decide", "interpreters", "prompt", "shell_p
 def test_a_command_that_needs_no_look_loads_nothing_that_looks() -> None:
     code = """
 import sys
+from msgspec.structs import replace
 from clawkit.approvals.gate import LocalGate
 from clawkit.approvals.judge import Judge
 from clawkit.approvals.protocols import ExecRequest
@@ -18,7 +19,7 @@ from clawkit.config.sections.tools import Exec
 where = sys.argv[1]
 asked = ExecRequest("make all | tee out", "/", {}, wanted="auto")
 print(Judge(Exec(), where).judge(asked).place)
-print(Judge(Exec(mode="full"), where).judge(asked._replace(wanted="host")).place)
+print(Judge(Exec(mode="full"), where).judge(replace(asked, wanted="host")).place)
 print(*sys.modules)
 """
     argv = [sys.executable, "-c", code, "/nowhere/exec-approvals.json"]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.tables import table
 
 from clawkit.approvals.entries import EXACT, describe_entry, entry_to_json, read_entry
@@ -40,8 +41,8 @@ def test_only_the_very_same_call_can_be_allowed_to_leave(tmp_path: Path) -> None
     allowed = judge(tmp_path, OUTSIDE, *offer.entries)
     assert (allowed.verdict, allowed.code, allowed.place) == ("allow", "allowlist", "host")
     for other in ("touch y", "touch x; touch y", "touch x > z", "touch x | sh"):
-        assert judge(tmp_path, OUTSIDE._replace(command=other)).verdict == "ask"
-    assert judge(tmp_path, OUTSIDE._replace(cwd="/usr")).verdict == "ask"
+        assert judge(tmp_path, structs.replace(OUTSIDE, command=other)).verdict == "ask"
+    assert judge(tmp_path, structs.replace(OUTSIDE, cwd="/usr")).verdict == "ask"
 
 
 def test_an_entry_for_the_program_does_not_let_it_leave(tmp_path: Path) -> None:
@@ -54,7 +55,7 @@ def test_an_entry_for_the_program_does_not_let_it_leave(tmp_path: Path) -> None:
 
 def test_what_may_leave_stays_inside_unless_it_asks(tmp_path: Path) -> None:
     [offer] = judge(tmp_path, OUTSIDE).offers
-    inside = OUTSIDE._replace(wanted="auto", leaves=False)
+    inside = structs.replace(OUTSIDE, wanted="auto", leaves=False)
     assert judge(tmp_path, inside, *offer.entries).place in ("entry", "sandbox")
 
 
@@ -62,13 +63,15 @@ def test_what_may_leave_stays_inside_unless_it_asks(tmp_path: Path) -> None:
     "command", ["echo hi", "cd /usr", "touch x > y", "touch $(date)", "touch x; cat y"]
 )
 def test_what_no_entry_can_name_may_leave_once_only(command: str, tmp_path: Path) -> None:
-    asked = judge(tmp_path, OUTSIDE._replace(command=command))
+    asked = judge(tmp_path, structs.replace(OUTSIDE, command=command))
     assert (asked.verdict, asked.offers) == ("ask", ())
 
 
 def test_where_nobody_is_to_be_asked_nothing_leaves(tmp_path: Path) -> None:
     assert judge(tmp_path, OUTSIDE, ask="off").verdict == "deny"
-    inside = OUTSIDE._replace(wanted="sandbox", leaves=False, access=Grants(hosts=("a.example",)))
+    inside = structs.replace(
+        OUTSIDE, wanted="sandbox", leaves=False, access=Grants(hosts=("a.example",))
+    )
     assert judge(tmp_path, inside, ask="off").verdict == "deny"
 
 
@@ -82,7 +85,7 @@ def test_what_is_to_outlive_clawkit_takes_a_person(
 ) -> None:
     request = ExecRequest("touch x", "/", ENV, wanted=wanted)
     assert judge(tmp_path, request, *entries).verdict == "allow"
-    request = request._replace(modes=DETACHED)
+    request = structs.replace(request, modes=DETACHED)
     asked = judge(tmp_path, request)
     assert (asked.verdict, asked.code, asked.offers) == ("ask", "detach", ())
     assert judge(tmp_path, request, ask="off").verdict == "deny"
@@ -92,7 +95,7 @@ def test_what_is_to_outlive_clawkit_takes_a_person(
 
 def test_the_very_same_call_that_may_leave_may_be_detached(tmp_path: Path) -> None:
     [offer] = judge(tmp_path, OUTSIDE).offers
-    detached = OUTSIDE._replace(modes=DETACHED)
+    detached = structs.replace(OUTSIDE, modes=DETACHED)
     assert judge(tmp_path, detached).code == "elevated"
     assert judge(tmp_path, detached, *offer.entries).verdict == "allow"
 
@@ -128,8 +131,8 @@ def test_access_that_is_granted_permanently_is_an_entry(tmp_path: Path) -> None:
     assert offer.extent == "access"
     assert "the host a.example" in offer.words
     assert judge(tmp_path, request, *offer.entries).verdict == "allow"
-    assert judge(tmp_path, request._replace(command="true")).verdict == "allow"
-    more = request._replace(access=ACCESS | Grants(hosts=("b.example",)))
+    assert judge(tmp_path, structs.replace(request, command="true")).verdict == "allow"
+    more = structs.replace(request, access=ACCESS | Grants(hosts=("b.example",)))
     assert judge(
         tmp_path, more, AllowlistEntry("", extent="access", grants=Grants(write=("/x",)))
     ).verdict

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from tests.tables import table
 
 from clawkit.approvals.judge import Judge
@@ -23,7 +24,7 @@ REDACTOR = Redactor([WEBHOOK, "evil.example.org", "s3cretvalue99"])
 
 def question(command: str, place: Path, **more: Any) -> Question:
     judge = Judge(Exec(safe_bins=["wc", "head"]), str(place / "document.json"))
-    request = ExecRequest(command, str(place), ENV)._replace(**more)
+    request = structs.replace(ExecRequest(command, str(place), ENV), **more)
     return make_question(request, judge.judge(request), REDACTOR, timeout_s=9.0)
 
 

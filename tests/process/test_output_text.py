@@ -16,6 +16,7 @@ from clawkit.process.output_text import (
     SIDE,
     News,
     OutputPage,
+    ShownOutput,
     clean,
     news,
     page,
@@ -73,7 +74,7 @@ class Endless:
     [(b"", ""), (b"ok\n", "ok\n"), (b"\x1b[1mok\x1b[0m\xff", "ok\ufffd"), (b"x" * 100, "x" * 100)],
 )
 async def test_output_that_fits_is_shown_whole(data: bytes, text: str) -> None:
-    assert await shown(Held(data), 100) == (text, False, 0)
+    assert await shown(Held(data), 100) == ShownOutput(text, False, 0)
 
 
 async def test_of_long_output_head_and_tail_are_shown_and_the_note_counts() -> None:
@@ -114,7 +115,9 @@ async def test_no_cut_falls_into_a_character_or_a_sequence() -> None:
 @table("size", [SIDE - 100, SIDE + 100, 2 * SIDE - 100])
 async def test_output_of_which_little_is_text_is_shown_whole(size: int) -> None:
     flood = FLOOD * (size // len(FLOOD))
-    assert await shown(Held(b"begin\n" + flood + b"\nend\n"), 1_000) == ("begin\n\nend\n", False, 0)
+    assert await shown(Held(b"begin\n" + flood + b"\nend\n"), 1_000) == ShownOutput(
+        "begin\n\nend\n", False, 0
+    )
 
 
 async def test_a_flood_of_sequences_is_not_read_to_its_end() -> None:
@@ -146,7 +149,7 @@ def test_what_is_shown_is_never_too_long_and_nothing_twice(data: bytes, cap: int
     assert 0 <= result.omitted <= len(data)
     # With more updates of a line, less of it is shown.
     if len(clean(data)) <= cap and b"\r" not in data:
-        assert result == (clean(data), False, 0)
+        assert result == ShownOutput(clean(data), False, 0)
 
 
 @given(st.integers(0, 3_000), st.integers(100, 1_000), st.integers(1, 80))

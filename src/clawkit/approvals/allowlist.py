@@ -8,6 +8,7 @@ import shlex
 import stat
 from contextlib import suppress
 
+from msgspec import structs
 from msgspec.structs import replace
 
 from clawkit.approvals import entries, safe_bins
@@ -208,7 +209,8 @@ class ProgramCall:
 
     def _complete(self, match: Match, entry: AllowlistEntry) -> Match:
         grants = match.grants if entry.grants is None else entry.grants
-        return match._replace(
+        return structs.replace(
+            match,
             entry=entry,
             children=entry.children or match.children,
             grants=expand_grants(grants, self.home),

@@ -262,7 +262,7 @@ def find_code(program: Program, rules: ApprovalRules) -> str:
     first = program.argv[1:2]
     if first and first[0].text[:1] not in ("-", "") and "tar" in bare_names(program):
         # Turn the letters of `tar xf` into a flag.
-        letters = first[0]._replace(text=f"-{first[0].text}")
+        letters = replace(first[0], text=f"-{first[0].text}")
         program = replace(program, argv=(program.argv[0], letters, *program.argv[2:]))
     if hit := find_row(_CODE_TABLE, program):
         return _KEYBOARD if hit.what == opts.ALWAYS else f"{show(hit.what)} starts other programs"

@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import os
-import re
 import stat
 import threading
 import time
@@ -17,6 +16,7 @@ from typing import Any, TypedDict, cast
 from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.redact import Redactor
 from clawkit.store import locked, private_dir
+from clawkit.text import regex
 
 POLICY = "policy"
 """The actor of decisions without a prompt."""
@@ -32,7 +32,7 @@ _LIMITS = (4_096, 1_024, 256, 64, 16)
 """Lengths to which texts are cut, tried until the line is short enough."""
 _PER_ITEM = 64
 _MOST = 64
-_ODD = re.compile(r"[^\w.@:/+=%&?#,~-]")
+_ODD = r"[^\w.@:/+=%&?#,~-]"
 _AT = 32
 _START = b'{"at":'
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
@@ -156,7 +156,7 @@ class Audit:
     def _program(self, program: Mapping[str, Any]) -> dict[str, Any]:
         argv: list[str] = program["argv"]
         # Without blanks and quotes every argument is a single word, also when masked.
-        words = [_ODD.sub("_", each) or "_" for each in argv]
+        words = [regex(_ODD).sub("_", each) or "_" for each in argv]
         masked = self._redactor.strict(" ".join(words)).split(" ")
         if len(masked) != len(words):
             return {**program, "argv": [*argv[:1], " ".join(masked)]}

@@ -37,7 +37,7 @@ def decide(
     return structs.replace(
         decision,
         verdict="deny" if policy.ask == "off" else "ask",
-        policy=decision.policy._replace(fallback="deny"),
+        policy=structs.replace(decision.policy, fallback="deny"),
         reason=_DETACHED,
         code="detach",
     )
@@ -50,7 +50,7 @@ def _decide(
         return refused
     if not rules.confines and policy.security != "full":
         # A missing answer must not allow an unconfined command that would otherwise be asked about.
-        policy = policy._replace(fallback="deny")
+        policy = structs.replace(policy, fallback="deny")
     home = request.env.get("HOME", "")
     judged = tuple(_judge(segment, rules, home) for segment in analysis.segments)
     run = analysis.rebuilt or analysis.command

@@ -5,11 +5,10 @@ The strictest of settings, approvals file and call wins.
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.config.model import Config
@@ -18,7 +17,7 @@ from clawkit.config.sections.tools import Ask, Elevated, Exec, Host, Security
 from clawkit.core.context import Scope, Sender
 from clawkit.errors import ToolAuthorizationError, ToolInputError
 from clawkit.policy.selectors import find_key, for_sender
-from clawkit.text import one_line
+from clawkit.text import one_line, regex
 
 if TYPE_CHECKING:
     from clawkit.approvals.file import DocPolicy
@@ -76,6 +75,8 @@ def combine(
     to_loosen = ""
     if configured[0] == "deny" and "deny" not in (document.security, security):
         name = "mode ask" if settings.mode else "security allowlist"
+        import shlex  # slow to import
+
         to_loosen = f"clawkit config set {shlex.quote(key)}.{name}"
     return Policy(security_now, ask_now, document.fallback, tuple(sources), to_loosen)
 
@@ -89,7 +90,7 @@ _MISSING: dict[HostName, str] = {
 }
 
 
-class ExecTarget(NamedTuple):
+class ExecTarget(Struct, frozen=True):
     """Where a call wants its command to run."""
 
     wanted: Literal["auto", "sandbox", "host"]
@@ -169,7 +170,7 @@ def _refuse(
 Level = Literal["ask", "full"]
 """Whether a person is asked about the command, or only the rest of the policy decides."""
 
-_NUMBER = re.compile(r"\+[0-9]{3,15}")
+_NUMBER = r"\+[0-9]{3,15}"
 _KINDS = ("id", "e164", "username", "name", "channel")
 
 
@@ -227,7 +228,7 @@ def _typed(written: str) -> Iterator[str]:
     if colon and kind == "from":
         text = name.strip()
     yield f"id:{text}"
-    if _NUMBER.fullmatch(text):
+    if regex(_NUMBER).fullmatch(text):
         yield f"e164:{text}"
 
 
@@ -236,7 +237,7 @@ def _is_about(entry: str, scope: Scope) -> bool:
     sender = scope.sender
     certain = Sender(
         id=_certain(sender.id, name),
-        e164=sender.e164 if _NUMBER.fullmatch(sender.e164) else "",
+        e164=sender.e164 if regex(_NUMBER).fullmatch(sender.e164) else "",
         username=_certain(sender.username, name),
         name=_certain(sender.name, name),
     )

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, cast, get_args
 from uuid import UUID, uuid4
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from clawkit.approvals.types import AllowlistEntry
 from clawkit.config import json5
@@ -53,7 +53,7 @@ Path = tuple[str | int, ...]
 log = logging.getLogger(__name__)
 
 
-class DocPolicy(NamedTuple):
+class DocPolicy(Struct, frozen=True):
     """The minimum strictness that a document asks for."""
 
     security: Security
@@ -64,7 +64,7 @@ class DocPolicy(NamedTuple):
     """Whether programs that skills require count as allowlisted."""
 
 
-class Item(NamedTuple):
+class Item(Struct, frozen=True):
     """An entry, its agent, and its last use."""
 
     agent: str

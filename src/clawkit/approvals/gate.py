@@ -15,6 +15,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import structs
+
 from clawkit.approvals.audit import FALLBACK, POLICY, Audit
 from clawkit.approvals.binding import Binding, bind, check
 from clawkit.approvals.file import add_entry, note_use
@@ -102,7 +104,7 @@ class LocalGate:
 
     async def admit(self, request: ExecRequest, ready: Ready) -> Admitted | Waiting:
         granted = self._granted.get((request.agent, request.session), NO_GRANTS)
-        request = request._replace(granted=granted)
+        request = structs.replace(request, granted=granted)
         decision = await self._judged(request)
         if decision.verdict == "deny":
             raise self._refuse(request, decision, decision.reason, "security")
@@ -127,7 +129,7 @@ class LocalGate:
         if self._was_allowed(request, decision):
             self._write(request, decision, "allow", by=SESSION)
             self._reset_refusals(request)
-            return self._admit(request, decision)._replace(asked=True)
+            return structs.replace(self._admit(request, decision), asked=True)
         route = self._approvals().route()
         if route == "none":
             return self._unanswered(request, decision, NO_ONE, f". {TO_BE_ASKED}")
@@ -208,7 +210,7 @@ class LocalGate:
             for entry in offer.entries if offer is not None else ():
                 await in_thread(add_entry, self._judge.document, request.agent, entry)
         self._reset_refusals(request)
-        return self._admit(request, decision)._replace(asked=True)
+        return structs.replace(self._admit(request, decision), asked=True)
 
     def _was_allowed(self, request: ExecRequest, decision: Decision) -> bool:
         """Whether exactly this was approved for the session: same command, directory, variables,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import cache, reduce
+from functools import cache, cached_property, reduce
 from operator import or_
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.approvals import file, types
@@ -19,8 +19,7 @@ from clawkit.process.protocols import NO_GRANTS
 _NO_ENTRY_HELPS = ("access", "detach", "gap", "unconfined")
 
 
-@dataclass(frozen=True)
-class Judge:
+class Judge(Struct, frozen=True, dict=True):
     """The settings, document and rules for the commands of one agent."""
 
     settings: Exec
@@ -40,9 +39,10 @@ class Judge:
     """Whether the kernel can confine allowlisted programs, or does not need to."""
     ignore_floor: bool = False
     """Whether to ignore the document's own security and ask."""
-    _policies: dict[tuple[file.DocPolicy, Security | None, Ask | None], types.Policy] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
+
+    @cached_property
+    def _policies(self) -> dict[tuple[file.DocPolicy, Security | None, Ask | None], types.Policy]:
+        return {}
 
     def judge(self, request: ExecRequest) -> types.Decision:
         """The decision about a command, with the permanent approvals on offer."""
@@ -76,7 +76,7 @@ class Judge:
                 request.command, cwd=request.cwd, env=request.env, assigned=request.assigned
             )
             stored = (each.grants or NO_GRANTS for each in rules.entries if each.extent == "access")
-            request = request._replace(granted=reduce(or_, stored, request.granted))
+            request = replace(request, granted=reduce(or_, stored, request.granted))
             decision = decide(analysis, policy, rules, request)
             if decision.verdict == "ask" and decision.code == "access":
                 return replace(decision, offers=offer_access(decision))

@@ -7,18 +7,19 @@ to look for; anything not listed passes.
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from clawkit.approvals.types import Arg
+from clawkit.text import regex
 
 FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir")
 # In a glob, characters whose meaning depends on how the glob is written.
-_UNSURE = re.compile(r"[^\w.,:/~*?=%-]", re.ASCII)
+_UNSURE = r"(?a)[^\w.,:/~*?=%-]"
 _DEVICES = frozenset({"dev", "proc"})
-_STARS = re.compile(r"\*+")
+_STARS = r"\*+"
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -39,9 +40,9 @@ def may_be_option(arg: Arg) -> bool:
 
 def may_be(arg: Arg, words: Iterable[str]) -> bool:
     """Whether an argument is one of these words, or a glob that could match such a file."""
-    if not arg.glob or _UNSURE.search(arg.text):
+    if not arg.glob or regex(_UNSURE).search(arg.text):
         return arg.glob or arg.text in words
-    pattern = _STARS.sub("*", arg.text)
+    pattern = regex(_STARS).sub("*", arg.text)
     letters = set(pattern) - {"*", "?"}
     return any(letters.issubset(word) and fnmatchcase(word, pattern) for word in words)
 
@@ -65,7 +66,7 @@ ATTACHED = "attached"
 """The value is the rest of the word, even if that is empty."""
 DENIED = "denied"
 _WITHOUT_VALUE = frozenset({FLAG, DENIED, "about", "runs"})
-_BLANK = re.compile(r"\s")
+_BLANK = r"\s"
 
 Table = Mapping[str, str]
 """The kind of each option: by letter (`-c`), by name (`--eval`), and with a value (`--eval=`)."""
@@ -80,7 +81,7 @@ class OptionError(LookupError):
         self.problem = problem
 
 
-class Option(NamedTuple):
+class Option(Struct, frozen=True):
     """An option or an operand."""
 
     kind: str
@@ -160,7 +161,7 @@ def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, 
             raise OptionError(name)
         if kind not in _WITHOUT_VALUE:
             # After a blank, perl reads further options from the same word.
-            if kind in (ATTACHED, "loads") and _BLANK.search(rest):
+            if kind in (ATTACHED, "loads") and regex(_BLANK).search(rest):
                 raise OptionError(name)
             yield name, kind, rest if rest or kind == ATTACHED else None
             return
@@ -170,7 +171,7 @@ def _read_word(text: str, table: Table, *, groups: bool) -> Iterator[tuple[str, 
 ALWAYS = "*"
 
 
-class OptionRow(NamedTuple):
+class OptionRow(Struct, frozen=True):
     """The flags and sub-commands listed for a program or a sub-command."""
 
     long: tuple[str, ...] = ()
@@ -187,7 +188,7 @@ CommandTable = Mapping[str, OptionRow]
 """Rows by program and sub-commands: `git`, `git bisect`."""
 
 
-class OptionHit(NamedTuple):
+class OptionHit(Struct, frozen=True):
     """The part of a call that a table lists."""
 
     what: str

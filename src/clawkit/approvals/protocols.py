@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
+from msgspec import Struct
+
 from clawkit.process.protocols import NO_GRANTS, Grants
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ RESUMABLE = "resumable"
 """In the binding of a question: what asked it reads the answer later, in whichever process."""
 
 
-class ExecRequest(NamedTuple):
+class ExecRequest(Struct, frozen=True):
     """A command to be run."""
 
     command: str
@@ -59,7 +61,7 @@ Ready = Callable[[Sequence[ScriptFile]], Awaitable[None]]
 """Checks the scripts of a command, and raises if it cannot work."""
 
 
-class Admitted(NamedTuple):
+class Admitted(Struct, frozen=True):
     """A command that may run, and how to run it."""
 
     run: str
@@ -76,7 +78,7 @@ class Admitted(NamedTuple):
     """Variables that the command has unless it sets them."""
 
 
-class Waiting(NamedTuple):
+class Waiting(Struct, frozen=True):
     """A command that may be approved later."""
 
     pending: "Pending"

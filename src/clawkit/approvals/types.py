@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
+from msgspec import Struct
 
 from clawkit.config.sections.tools import Ask, SafeBinProfile, Security
 from clawkit.core.approval import Question, StoredExtent
@@ -29,7 +30,7 @@ class Doubt(Exception):  # noqa: N818  # not an error: the command may be valid,
         self.code = code
 
 
-class Arg(NamedTuple):
+class Arg(Struct, frozen=True):
     """One argument of a program."""
 
     text: str
@@ -160,7 +161,7 @@ class ApprovalRules(msgspec.Struct, frozen=True):
     holds_own: Callable[[str], bool] = lambda _path: False
 
 
-class Match(NamedTuple):
+class Match(Struct, frozen=True):
     """Why a program may run."""
 
     by: By
@@ -177,7 +178,7 @@ class Match(NamedTuple):
     it."""
 
 
-class Miss(NamedTuple):
+class Miss(Struct, frozen=True):
     """Why a program needs approval."""
 
     reason: str
@@ -186,7 +187,7 @@ class Miss(NamedTuple):
     code: str = "miss"
 
 
-class Judged(NamedTuple):
+class Judged(Struct, frozen=True):
     """A segment and the results for its programs."""
 
     segment: Segment
@@ -198,7 +199,7 @@ class Judged(NamedTuple):
         return tuple(each for each in self.results if isinstance(each, Miss))
 
 
-class Policy(NamedTuple):
+class Policy(Struct, frozen=True):
     """Security and ask in force for one call, and where they come from."""
 
     security: Security
@@ -211,7 +212,7 @@ class Policy(NamedTuple):
     """The command to type if security is `deny`; empty if that would not help."""
 
 
-class Offer(NamedTuple):
+class Offer(Struct, frozen=True):
     """A permanent approval that a person can give, and the entries it would store."""
 
     extent: StoredExtent

@@ -1,9 +1,8 @@
 """A turn of `clawkit agent` in a gateway: which gateway, and the request.
 
 It imports almost nothing, not even click: the request is sent before the rest is loaded.
+Annotations are not postponed: a NamedTuple compiles each one that is.
 """
-
-from __future__ import annotations
 
 import os
 import sys
@@ -150,7 +149,7 @@ def open_link(target: client.Target, method: str) -> client.Link | None:
 
 def open_chat(
     target: client.Target, options: dict[str, Any], *, keyboard: bool
-) -> tuple[client.Link, ChatOpened] | None:
+) -> "tuple[client.Link, ChatOpened] | None":
     """Open a chat, and what it begins with; None if it has to run without the gateway. Raises
     `ToolError`."""
     link = open_link(target, CHAT)

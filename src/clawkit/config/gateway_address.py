@@ -1,7 +1,5 @@
 """The address of a gateway elsewhere: which ones are accepted. It imports almost nothing."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 _LOOPBACK = ("localhost", "::1")

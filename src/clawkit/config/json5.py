@@ -28,12 +28,12 @@ MAX_NUMBER_CHARS = 400
 UNSAFE_KEYS = frozenset({"__proto__", "constructor", "prototype"})
 
 # Anything where a number or `true` may be, up to the next punctuation.
-_WORD = re.compile(r"[+\-.$\w]++")
+_WORD = r"[+\-.$\w]++"
 _MEMBER = re.compile(r'(?:([A-Za-z_$][A-Za-z0-9_$]*+)|"([^"\\\r\n]*+)")[ \t]*+:')
-_SCALAR = re.compile(rf'[ \t]*+(?:"([^"\\\r\n]*+)"|({_WORD.pattern}))')
+_SCALAR = re.compile(rf'[ \t]*+(?:"([^"\\\r\n]*+)"|({_WORD}))')
 _SPACES = re.compile(f"[{SPACE}]++")
 _LINE_BREAKS = "\n\r\u2028\u2029"
-_LINE_COMMENT = re.compile(f"//[^{_LINE_BREAKS}]*+")
+_LINE_COMMENT = f"//[^{_LINE_BREAKS}]*+"
 _LITERALS = {"true": True, "false": False, "null": None}
 
 # Strings, not compiled patterns: few files need them, and compiling would slow down every start.
@@ -265,7 +265,7 @@ class _Json5Parser:
                 self.expect_more(pos)
                 match = regex(_NAME).match(text, pos)
                 if not match:
-                    if _WORD.match(text, pos):
+                    if regex(_WORD).match(text, pos):
                         raise _unquoted_key(text, pos)
                     raise fault(text, pos, f"expected a key or '}}', {_found(text, pos)}")
                 name = regex(_NAME_ESCAPE).sub(lambda escape: chr(int(escape[1], 16)), match[0])
@@ -353,7 +353,7 @@ def skip_gap(text: str, pos: int) -> int:
             pos = match.end()
         if not text.startswith("/", pos):
             return pos
-        if match := _LINE_COMMENT.match(text, pos):
+        if match := regex(_LINE_COMMENT).match(text, pos):
             pos = match.end()
         elif text.startswith("/*", pos):
             close = text.find("*/", pos + 2)
@@ -433,7 +433,7 @@ def _read_escape(text: str, pos: int) -> tuple[str, int]:
 
 
 def _found(text: str, pos: int) -> str:
-    if _WORD.match(text, pos):
+    if regex(_WORD).match(text, pos):
         return "found a word"
     hint = f": {_MISTAKES[text[pos]]}" if text[pos] in _MISTAKES else ""
     return f"found {text[pos]!r}{hint}"

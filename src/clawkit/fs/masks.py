@@ -10,7 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from clawkit.errors import ToolInputError
 from clawkit.redact import MASK, Redactor, is_secret_name, is_secret_setting
@@ -45,7 +46,7 @@ _MAX_BYTES = 256 * 1024
 _SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "site-packages", "__pycache__"))
 
 
-class Masked(NamedTuple):
+class Masked(Struct, frozen=True):
     """A mask in place of a secret."""
 
     mask: str

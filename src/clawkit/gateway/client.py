@@ -1,9 +1,8 @@
 """The client of clawkit's own commands: which gateway they use, the login, and calls.
 
-It imports almost nothing: `clawkit agent` asks the gateway before it loads the rest.
+It imports almost nothing: `clawkit agent` asks the gateway before it loads the rest. Annotations
+are not postponed: a NamedTuple compiles each one that is.
 """
-
-from __future__ import annotations
 
 import json
 import os
@@ -82,7 +81,7 @@ def parse_url(url: str, **login: Any) -> Target:
     return Target(host, port, path, is_tls=is_tls, **login)
 
 
-def find_target(loaded: Loaded, url: str | None = None, token: str | None = None) -> Target:
+def find_target(loaded: "Loaded", url: str | None = None, token: str | None = None) -> Target:
     """The gateway at `url`, else the one that the configuration names: `gateway.remote`, or that of
     this home. Raises `ToolError`.
 
@@ -209,7 +208,7 @@ class Link:
                 if not is_first_answer(method, payload):
                     return payload
 
-    def __enter__(self) -> Link:
+    def __enter__(self) -> "Link":
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -337,7 +336,7 @@ def _open(target: Target, timeout_s: float) -> tuple[Link, dict[str, Any]]:
         raise
 
 
-def _tls(fingerprint: str) -> ssl.SSLContext:
+def _tls(fingerprint: str) -> "ssl.SSLContext":
     import ssl
 
     context = ssl.create_default_context()

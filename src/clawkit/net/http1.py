@@ -7,8 +7,6 @@ import ssl
 from collections.abc import Iterable
 from typing import cast
 
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
-
 from clawkit.net.route import NetError, Route, Timeouts
 from clawkit.net.tls import describe
 from clawkit.text import regex
@@ -142,6 +140,10 @@ class _ResponseParser:
     """Parses one answer as its bytes arrive. The parser calls the `on_` methods."""
 
     def __init__(self, method: str) -> None:
+        # Imported here: it is needed only after the first request was sent.
+        from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+
+        self._errors = (HttpParserError, HttpParserUpgrade)
         self._parser = HttpResponseParser(self)
         self._start = b""
         self._head_size = 0
@@ -173,7 +175,7 @@ class _ResponseParser:
                 return
         try:
             self._parser.feed_data(data)
-        except (HttpParserError, HttpParserUpgrade):
+        except self._errors:
             if self.is_complete:
                 self.has_leftover = True
             else:

@@ -7,7 +7,6 @@ import json
 import os
 import pwd
 import re
-import secrets
 import signal
 import subprocess
 import time
@@ -189,7 +188,7 @@ async def path_from(shell: str, environ: Mapping[str, str], *, limit_s: float = 
     What the profile starts in the background keeps running, as after any login. A shell that takes
     too long is terminated before it is killed: profiles may hold locks, which must be released.
     """
-    mark = f"CLAWKIT_{secrets.token_hex(16)}"
+    mark = f"CLAWKIT_{os.urandom(16).hex()}"
     end = f"\n{mark}_END="
     program = next((path for path in _ENV_PROGRAMS if os.access(path, os.X_OK)), "env")
     # Syntax that all shells share; `exec` prevents logout scripts from running.

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
@@ -25,9 +25,11 @@ from clawkit.process.spawn_client import (
     SpawnedChild,
 )
 from clawkit.process.spool import Spool
-from clawkit.process.terminal import TerminalState
 from clawkit.store import private_dir
 from clawkit.text import printable
+
+if TYPE_CHECKING:
+    from clawkit.process.terminal import TerminalState
 
 MAX_PROCESSES = 1_000
 _CHUNK = 64 * 1024
@@ -269,17 +271,13 @@ def _reads_keys(terminal: int) -> bool:
     """Whether the terminal is not in canonical mode. Programs that query the terminal switch that
     off; one that reads lines would take the answer for typed text."""
     with suppress(OSError, termios.error):
-        flags: int = termios.tcgetattr(terminal)[3]
-        return not flags & termios.ICANON
+        return not termios.tcgetattr(terminal)[3] & termios.ICANON
     return False
 
 
 def _has_more(fd: int) -> bool:
-    if fd < 0:
-        return False
-    with suppress(OSError):
-        count: int = struct.unpack("i", fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))[0]
-        return count > 0
+    with suppress(OSError, ValueError):  # also if it is closed, -1
+        return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))  # a count of bytes
     return False
 
 
@@ -419,7 +417,11 @@ class LocalHost:
             running.pipes = ours[1], ours[0]
             running.attach(Spool(spool, launch.memory), -1, -1)
         else:
-            terminal = TerminalState(*launch.size) if launch.size else None
+            terminal = None
+            if launch.size:
+                from clawkit.process.terminal import TerminalState  # few commands have one
+
+                terminal = TerminalState(*launch.size)
             sink = ours[-1] if terminal or launch.open_input else -1
             running.attach(Spool(spool, launch.memory), ours[0], sink, terminal)
         return running

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple, Protocol
 
+from msgspec import Struct
+
 from clawkit.text import human_size
 
 STRING_MAX = 4_096
@@ -168,7 +170,7 @@ class Bytes(Protocol):
         """At most `size` bytes from `start`; fewer only at the end."""
 
 
-class ShownOutput(NamedTuple):
+class ShownOutput(Struct, frozen=True):
     """The output of a finished command, truncated in the middle."""
 
     text: str
@@ -187,7 +189,7 @@ class News(NamedTuple):
     """Bytes before the text that are left out, because there are too many."""
 
 
-class OutputPage(NamedTuple):
+class OutputPage(Struct, frozen=True):
     """Some lines of the output, without the last newline.
 
     An overwritten or cut line may be shown as several lines; it counts once.

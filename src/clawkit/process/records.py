@@ -11,7 +11,6 @@ import errno
 import json
 import math
 import os
-import re
 import stat
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
@@ -28,17 +27,17 @@ from clawkit.process import process_table
 from clawkit.process.protocols import LOST, Exit, Left
 from clawkit.process.spool import Spool
 from clawkit.store import private_dir
-from clawkit.text import printable
+from clawkit.text import printable, regex
 
 KEEP_S = 30 * 60.0
 KEEP_ELSEWHERE_S = 7 * 24 * 3600.0
 """For commands of another container or machine: whether they still run is unknown here."""
 MAX_BYTES = 2 * 1024**2
 _WORD = "[a-z0-9-]{1,80}"
-_OURS = re.compile(r"([a-z]+-[a-z]+(?:-[0-9a-f]+)+)\.(?:json|json\.new|log|exit|exit\.new)")
+_OURS = r"([a-z]+-[a-z]+(?:-[0-9a-f]+)+)\.(?:json|json\.new|log|exit|exit\.new)"
 """Files that are removed when they are old: names that no other program would use."""
 MAX_RECORDS = 200
-_FILE = re.compile(rf"({_WORD})\.(?:json|json\.new|log|exit)")
+_FILE = rf"({_WORD})\.(?:json|json\.new|log|exit)"
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _Name = Annotated[str, Meta(pattern=rf"^{_WORD}\Z")]
@@ -164,7 +163,7 @@ def keys(folder: str, kind: str) -> list[str]:
     return sorted(
         match[1]
         for name in names
-        if (match := _FILE.fullmatch(name)) and name == f"{match[1]}.{kind}"
+        if (match := regex(_FILE).fullmatch(name)) and name == f"{match[1]}.{kind}"
     )
 
 
@@ -229,7 +228,7 @@ def _files(folder: str) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            if match := _OURS.fullmatch(entry.name):
+            if match := regex(_OURS).fullmatch(entry.name):
                 with suppress(OSError):
                     written = entry.stat(follow_symlinks=False).st_mtime
                     found.setdefault(match[1], {})[entry.name] = written

@@ -11,9 +11,9 @@ import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from clawkit.config.sections.sandbox import Backend, SandboxSettings
 from clawkit.core.paths import is_below
@@ -42,7 +42,7 @@ Confined = tuple[Literal["sandbox", "gateway"], Hold | None, Mapping[str, str]]
 log = logging.getLogger(__name__)
 
 
-class BackendChoice(NamedTuple):
+class BackendChoice(Struct, frozen=True):
     """A backend, or why there is none."""
 
     backend: Backend | Literal["plugin"] | None
@@ -92,7 +92,7 @@ class Confinement:
     @functools.cached_property
     def sandbox(self) -> Sandbox:
         """The sandbox. Raises `SandboxUnavailableError` if there is none."""
-        backend, reason = self.choice
+        backend, reason = self.choice.backend, self.choice.reason
         if backend == "plugin" and self._context.provide is not None:
             return self._context.provide(self.paths)
         if backend == "bwrap" or backend == "landlock":
@@ -224,10 +224,8 @@ def choose(settings: SandboxSettings, *, workspace: str, state: str) -> BackendC
     problems: list[str] = []
     if named in ("auto", "bwrap"):
         if not (why := why_no_bwrap(state, workspace)):
-            is_named = named == "bwrap"
-            return BackendChoice(
-                "bwrap", _NAMED if is_named else "it is the strongest that works here"
-            )
+            best = "it is the strongest that works here"
+            return BackendChoice("bwrap", _NAMED if named == "bwrap" else best)
         problems.append(f"bwrap: {why}")
     if named in ("auto", "landlock"):
         if not (why := why_no_landlock(settings, workspace)):

@@ -6,7 +6,6 @@ import asyncio
 import functools
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,14 +16,13 @@ from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import FileSystem
-from clawkit.net.host_rules import Rules, make_rules
 from clawkit.process import landlock, seccomp
 from clawkit.process.landlock import Hold
 from clawkit.process.local_host import LocalHost, LocalRunning
 from clawkit.process.process_table import read_mountinfo
 from clawkit.process.protocols import NO_GRANTS, ExecHost, Grants, Launch
 from clawkit.process.spawn_client import ServerProcess, SpawnClient, server_args, start_server
-from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, sweep
+from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, remove_tree, sweep
 from clawkit.sandbox.protected_files import ProtectedPaths
 from clawkit.sandbox.protocols import Instance
 from clawkit.text import printable
@@ -147,7 +145,7 @@ def remove_local(state: str, name: str) -> None:
         raise ToolError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
     if sweep(root):
         raise ToolError(f"the sandbox {name!r} is in use; stop its sessions first")
-    shutil.rmtree(root, ignore_errors=True)
+    remove_tree(root)
 
 
 class SandboxHost(LocalHost):
@@ -257,7 +255,7 @@ class BwrapHost(SandboxHost):
                         why = f"{place!r} was replaced while it was mounted, by a running command"
                         raise ToolError(f"the sandbox was not used: {why}")
                     if hold.hosts is not None:
-                        await self._serve(client, make_rules(hold.hosts, hold.private))
+                        await self._serve(client, hold)
                     return client
                 if not client.closed.done():
                     raise ToolError("the sandbox could not be started: bwrap does not answer")
@@ -267,9 +265,10 @@ class BwrapHost(SandboxHost):
             # bwrap failed: a source of a mount may have been removed in the meantime.
         raise ToolError("the sandbox could not be started: bwrap failed; try again")
 
-    async def _serve(self, client: SpawnClient, rules: Rules) -> None:
+    async def _serve(self, client: SpawnClient, hold: Hold) -> None:
         """Serve the filtering proxy, the only way out of the sandbox."""
         from clawkit.net.filter_proxy import FilterProxy
+        from clawkit.net.host_rules import make_rules
 
         def note_denied(host: str, port: int, reason: str) -> None:
             self._denied.append(
@@ -277,6 +276,7 @@ class BwrapHost(SandboxHost):
                 f'for it, send the command again with access: {{"hosts": ["{host}"]}}.'
             )
 
+        rules = make_rules(hold.hosts or (), hold.private)
         proxy = FilterProxy(rules, ask=self._paths.context.ask_host, on_denied=note_denied)
         try:
             listener, port = await asyncio.wait_for(asyncio.shield(client.proxy), _START_S)
@@ -332,8 +332,9 @@ def _launch(hold: Hold, mounts: Sequence[Mounted]) -> ServerProcess:
 
 def find_bwrap() -> str:
     """The path of bwrap; empty if there is none. Never one that a command installed."""
-    folders = "/usr/bin:/bin:/usr/local/bin:/run/current-system/sw/bin"
-    return shutil.which("bwrap", path=folders) or ""
+    folders = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin")
+    found = (path for each in folders if os.path.isfile(path := f"{each}/bwrap"))
+    return next((path for path in found if os.access(path, os.X_OK)), "")
 
 
 def probe_bwrap() -> str:

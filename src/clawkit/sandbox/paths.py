@@ -7,7 +7,6 @@ import functools
 import hashlib
 import os
 import re
-import shutil
 import sys
 import time
 from collections import deque
@@ -15,8 +14,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from glob import glob
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit.config.section import SecretInput
@@ -44,11 +44,11 @@ CREATED = "created"
 """A file with the name of the backend. Its time is that of the creation of the sandbox: directories
 only have the time of their last change."""
 _MAX_SLUG = 32
-_PROCESS = re.compile(r"run-(\d+)-(\d+)-[0-9a-f]+")
+_PROCESS = r"run-(\d+)-(\d+)-[0-9a-f]+"
 _LOOK_S = 1.0  # seconds for which the list of existing secret paths is cached
 _RESOLVER = """/run/systemd/resolve/stub-resolv.conf /run/systemd/resolve/resolv.conf
     /run/resolvconf/resolv.conf /run/NetworkManager/resolv.conf"""
-_LOCAL_NAMES = re.compile(
+_LOCAL_NAMES = (
     "HOME|PATH|TE?MP(DIR)?|USER|LOGNAME|SHELL|(OLD)?PWD|(WAYLAND_)?DISPLAY|XAUTHORITY|CARGO_HOME|"
     "RUSTUP_HOME|GO(MOD)?CACHE|GOPATH|(PIP|UV)_CACHE_DIR|npm_config_cache|VIRTUAL_ENV|NODE_PATH|"
     "PYTHONPATH|LD_.*|XDG_.*|SSH_.*|DBUS_.*"
@@ -93,16 +93,23 @@ def sweep(root: str) -> list[str]:
     """The directories of processes that still run; removes the others."""
     running: list[str] = []
     for name in glob("run-*", root_dir=root):
-        own = _PROCESS.fullmatch(name)
+        own = re.fullmatch(_PROCESS, name)
         found = look(int(own[1])) if own else None
         if own and found is not None and found.started == int(own[2]):
             running.append(name)
         elif own:
-            shutil.rmtree(os.path.join(root, name), ignore_errors=True)
+            remove_tree(os.path.join(root, name))
     return running
 
 
-class SandboxContext(NamedTuple):
+def remove_tree(folder: str) -> None:
+    """Remove a directory and all in it, as far as that is possible."""
+    import shutil  # slow to import
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class SandboxContext(Struct, frozen=True):
     """What a sandbox needs besides its settings."""
 
     workspace: str
@@ -272,7 +279,7 @@ class SandboxPaths:
 
     def remove(self) -> None:
         self._is_ready = False
-        shutil.rmtree(self._private, ignore_errors=True)
+        remove_tree(self._private)
 
 
 def to_inside(path: str, mounts: Iterable[Mount]) -> str:
@@ -296,7 +303,7 @@ def _translate(path: str, pairs: Iterable[tuple[str, str]]) -> str | None:
 
 def portable(env: Mapping[str, str]) -> dict[str, str]:
     """The variables that are valid in a container and on another machine."""
-    return {name: value for name, value in env.items() if not _LOCAL_NAMES.fullmatch(name)}
+    return {name: value for name, value in env.items() if not re.fullmatch(_LOCAL_NAMES, name)}
 
 
 class SearchableFiles(FileSystem, Protocol):

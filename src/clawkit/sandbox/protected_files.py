@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import re
-import shutil
 import stat
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolInputError
@@ -45,7 +46,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Saved(NamedTuple):
+class Saved(Struct, frozen=True):
     """The saved state of something protected."""
 
     node: ProtectedNode
@@ -57,7 +58,7 @@ class Saved(NamedTuple):
         return stat.S_ISDIR(self.node.info.st_mode)
 
 
-class ProtectedPaths(NamedTuple):
+class ProtectedPaths(Struct, frozen=True):
     """What a backend mounts: absolute paths without links, sorted."""
 
     files: tuple[str, ...]  # files and directories to mount read-only
@@ -145,7 +146,7 @@ class ProtectedFiles:
             if saved is None or saved.version != version_of(node.info):
                 fresh.append((path, node))
             else:
-                kept[path] = saved._replace(node=node)
+                kept[path] = replace(saved, node=node)
         # Known files keep their copies: many new files must not use up the space.
         room = MAX_COPIES - sum(len(saved.content or b"") for saved in kept.values())
         for path, node in fresh:
@@ -218,7 +219,7 @@ class ProtectedFiles:
         fresh = self._copy(path, node)
         if saved.content != fresh.content:
             return False
-        self._saved[path] = saved._replace(node=fresh.node, version=fresh.version)
+        self._saved[path] = replace(saved, node=fresh.node, version=fresh.version)
         return True
 
     def _is_held(self, path: str, node: ProtectedNode | None) -> bool:
@@ -268,7 +269,7 @@ class ProtectedFiles:
             kept = f". {kept}" if kept else ""
             return f"Removed {shown}: it is protected, and could not be restored: {why}{kept}"
         self._owed.discard(path)
-        self._saved[path] = saved._replace(node=saved.node._replace(info=now), version="")
+        self._saved[path] = replace(saved, node=replace(saved.node, info=now), version="")
         if not kept:
             return f"Restored {shown}: it is protected and had been removed; {_ASK}"
         return f"Reverted {shown}: it is protected. {kept}; {_ASK}"
@@ -332,7 +333,7 @@ class ProtectedFiles:
                     info = os.fstat(fd)
                     content = file.read(min(info.st_size, room))
         version = version_of(info) if is_settled(info) else ""
-        return Saved(node._replace(info=info), content, version)
+        return Saved(replace(node, info=info), content, version)
 
     def _change_mode(self, path: str, mode: int, *, add: int = 0) -> bool:
         """Change the mode of a directory; returns whether that was necessary."""
@@ -424,7 +425,7 @@ def _move(folder: int, name: str, info: os.stat_result, place: str) -> None:
             open(os.open(name, _READ, dir_fd=folder), "rb") as source,
             open(os.open(place, _CREATE, 0o600), "wb") as copy,
         ):
-            shutil.copyfileobj(source, copy)
+            copy.writelines(source)
     else:
         raise OSError(errno.EXDEV, "too large or not a file, and on another file system")
     os.unlink(name, dir_fd=folder)

@@ -8,7 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from clawkit.fs.protected_files import (
     ANYWHERE,
@@ -94,7 +95,7 @@ _HOME = _make_tree(_GIT, Role(groups=HOME).finish(is_home=True))
 _HOME.rest = _TREE
 
 
-class ProtectedNode(NamedTuple):
+class ProtectedNode(Struct, frozen=True):
     """A protected path, or a directory above one."""
 
     info: os.stat_result
@@ -104,7 +105,7 @@ class ProtectedNode(NamedTuple):
     is_cut: bool = False  # a directory with too many names to list
 
 
-class _Listing(NamedTuple):
+class _Listing(Struct, frozen=True):
     here: Identity
     changed_ns: int  # -1 if it may have changed since
     role: Role

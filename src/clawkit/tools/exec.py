@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from clawkit.approvals.protocols import (
     Admitted,
@@ -242,7 +242,7 @@ def _find_target(params: Params, ctx: Context, config: Config, settings: Exec) -
         available=ctx.use(Commands).hosts,
         node=params.node,
     )
-    return target if level != "full" else target._replace(leaves=False)
+    return target if level != "full" else structs.replace(target, leaves=False)
 
 
 async def _preflight(ctx: Context, scripts: Sequence[ScriptFile]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from clawkit.config import paths
@@ -25,6 +24,8 @@ def web_factories(
     """By Protocol, for one session; `reveal` resolves a secret."""
 
     def pages() -> Fetcher:
+        from pathlib import Path
+
         from clawkit.config.sections.web import Web
         from clawkit.web.cache import Cache
         from clawkit.web.fetch import Fetcher
