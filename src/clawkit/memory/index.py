@@ -166,6 +166,9 @@ class MemoryIndex:
                     if on_progress:
                         on_progress(at, len(changed))
                     batch, size, until = [], 0, time.monotonic() + _BATCH_S
+            if len(changed) > _BATCH_FILES:  # in one piece, words are found in less time
+                sql = "INSERT INTO words (words) VALUES ('optimize')"
+                self.run(lambda db: db.execute(sql), write=True)
             if is_less:  # the log has pages from before
                 self.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
 
