@@ -329,6 +329,7 @@ def _help_tree(command: click.Command, context: click.Context) -> Iterator[str]:
 
 
 def _help(command: click.Command, context: click.Context) -> str:
+    command._help_option = None  # that of whoever asked first, perhaps without `-h`
     lines = (line.rstrip() for line in command.get_help(context).splitlines())
     return "```text\n" + "\n".join(lines) + "\n```"
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from tests.cli.asking import PROGRAM
@@ -41,8 +42,12 @@ if not FULL:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """A property is tried on more examples in `make bench`."""
-    if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
+    if _is_property(item):
         item.add_marker(pytest.mark.long)
+
+
+def _is_property(item: pytest.Item) -> bool:
+    return getattr(getattr(item, "function", None), "is_hypothesis_test", False)
 
 
 # Ctrl-C is ignored in what a shell starts with `&`, and in all that is started from there.
@@ -85,6 +90,21 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+    """As pytest's own, with one report instead of three of a test that passed: a worker sends
+    each, and the controller has as many of them to take as all workers together."""
+    name, place = item.nodeid, item.location
+    item.ihook.pytest_runtest_logstart(nodeid=name, location=place)
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    if all(report.passed for report in reports):
+        reports[1].duration = sum(report.duration for report in reports)
+        reports = reports[1:2]
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=name, location=place)
+    return True
+
+
 _BETWEEN = itertools.count(1)
 
 
@@ -112,9 +132,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Chunks(LoadGroupScheduling):  # type: ignore[misc]
-    """Hands out neighbouring tests together: what a module prepares once is not prepared by every
-    worker, and the controller, which looks at all it has handed out after every test, has less of
-    that."""
+    """Hands out neighbouring tests together, and to a worker those of the module that it is at:
+    what a module prepares once is not prepared by every worker, and the controller, which looks at
+    all it has handed out after every test, has less of that."""
 
     SIZE = 10
 
@@ -122,6 +142,20 @@ class Chunks(LoadGroupScheduling):  # type: ignore[misc]
         super().__init__(config, log)
         self._scopes: dict[str, str] = {}
         self._counts: dict[str, int] = defaultdict(int)
+        self._modules: dict[object, str] = {}
+
+    def _assign_work_unit(self, node: object) -> None:
+        own = self._modules.pop(node, None)
+        taken = set(self._modules.values())
+        modules = [(scope.rpartition("@")[0], scope) for scope in self.workqueue]
+        module, scope = (
+            next((each for each in modules if each[0] == own), None)
+            or next((each for each in modules if each[0] not in taken), None)
+            or modules[0]
+        )
+        self._modules[node] = module
+        self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
 
     def _split_scope(self, nodeid: str) -> str:
         scope: str = super()._split_scope(nodeid)
@@ -175,6 +209,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _put_longest_first(items)
     part = config.getoption("part")
     if not part:
         return
@@ -183,6 +218,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items=[item for item, its in zip(items, parts, strict=True) if its != part]
     )
     items[:] = [item for item, its in zip(items, parts, strict=True) if its == part]
+
+
+def _put_longest_first(items: list[pytest.Item]) -> None:
+    """Nobody waits in the end for a soak run, or for a group that one worker has to itself."""
+    longest = {item.path for item in items if _runs_long(item)}
+    items.sort(
+        key=lambda item: (item.get_closest_marker("xdist_group") is None, item.path not in longest)
+    )
+
+
+def _runs_long(item: pytest.Item) -> bool:
+    return item.get_closest_marker("long") is not None and not _is_property(item)
 
 
 def _part_of(item: pytest.Item) -> str:
@@ -214,6 +261,27 @@ def _own_home(_homes: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAWKIT_HOME", home)
     # No profile of the person who runs the tests is read, or left half done.
     monkeypatch.setenv("HOME", home)
+
+
+class QuietSubtests:
+    """As pytest's own, but what passes is not reported: each report takes longer than most cases,
+    in the worker and in the controller."""
+
+    def __init__(self, subtests: pytest.Subtests) -> None:
+        self._subtests = subtests
+
+    @contextlib.contextmanager
+    def test(self, msg: str | None = None, **kwargs: Any) -> Iterator[None]:
+        try:
+            yield
+        except (Exception, pytest.fail.Exception, pytest.skip.Exception):
+            with self._subtests.test(msg, **kwargs):
+                raise
+
+
+@pytest.fixture
+def subtests(subtests: pytest.Subtests) -> QuietSubtests:
+    return QuietSubtests(subtests)
 
 
 @pytest.fixture(scope="session")

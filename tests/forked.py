@@ -27,6 +27,7 @@ import marshal
 import os
 import pkgutil
 import pty
+import re
 import selectors
 import signal
 import socket
@@ -42,6 +43,7 @@ from typing import TextIO
 _PR_SET_PDEATHSIG = 1
 _HEAD = struct.Struct("I")
 _NUMBER = struct.Struct("i")
+_NEVER = re.compile(r"\.(adapters|testing)\b")
 _GIVEN = ("stdin", "stdout", "stderr", "cwd")
 # Nothing that takes time to import, or the wait would be back.
 _TYPED = """#!{python} -IS
@@ -227,7 +229,8 @@ def _import_all() -> None:
     import clawkit
 
     for found in pkgutil.walk_packages(clawkit.__path__, "clawkit."):
-        if not found.name.endswith("__main__") and ".testing" not in found.name:
+        # No command imports adapters, and the SDKs that they need take longest.
+        if not found.name.endswith("__main__") and not _NEVER.search(found.name):
             with contextlib.suppress(ImportError):  # what needs a component that is missing
                 importlib.import_module(found.name)
     gc.freeze()

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 from scripts.gendocs import ROOT, pages, renewed, slug
-from tests.forked import ready_clawkit
+from tests.cli.asking import PROGRAM
 from tests.tables import table
 from tests.test_layers import LAYER
 
@@ -238,12 +238,10 @@ def plain() -> dict[str, str]:
     return {"PATH": path, "LANG": "C.UTF-8", "COLUMNS": "80", "TZ": "UTC"}
 
 
-@pytest.fixture(scope="module")
-def bin_(tmp_path_factory: pytest.TempPathFactory, plain: dict[str, str]) -> Iterator[Path]:
+@pytest.fixture
+def bin_(ready: None) -> Path:
     """Where `clawkit` is started without the wait for its imports."""
-    folder = tmp_path_factory.mktemp("bin")
-    with ready_clawkit(folder, plain):
-        yield folder
+    return Path(PROGRAM[0]).parent
 
 
 @pytest.mark.parametrize("page", with_blocks("console", "sh"), ids=name)

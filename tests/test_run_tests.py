@@ -29,12 +29,12 @@ def test_broken():
 """
 
 
-def run(place: Path, project: str) -> subprocess.CompletedProcess[str]:
+def run(place: Path, project: str, **env: str) -> subprocess.CompletedProcess[str]:
     (place / "test_project.py").write_text(project, encoding="utf-8")
     return subprocess.run(
         [sys.executable, str(SCRIPT), "-q", "-p", "xdist", "-n", "2", "test_project.py"],
         cwd=place,
-        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **env},
         capture_output=True,
         text=True,
     )
@@ -58,3 +58,11 @@ def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
     ran = run(tmp_path, table)
     assert ran.returncode == 1
     assert "run once more" not in ran.stdout
+
+
+def test_a_run_that_hangs_fails_and_says_where(tmp_path: Path) -> None:
+    sleeper = "import time\ndef test_that_sleeps():\n    time.sleep(1_000)\n"
+    ran = run(tmp_path, sleeper, CLAWKIT_TEST_SILENCE_S="20")
+    assert ran.returncode == 1
+    assert "nothing for 20 s: the run hangs" in ran.stdout
+    assert "in test_that_sleeps" in ran.stderr

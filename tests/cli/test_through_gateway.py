@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.asking import PROGRAM
+from tests.cli.asking import PROGRAM, SLOW
 from tests.ui.screen import PROMPT, READY, Screen
 
 from clawkit.cli.gateway_turn import read_simple
 
 WAIT_S = 60
-GATEWAY = [sys.executable, "-m", "clawkit", "gateway", "run", "--port", "0"]
 LISTED = '"a.txt"\n'
 CONFIG = """{
   tools: { rules: [{ tool: "read", params: { path: "*.txt" }, effect: "ask", reason: "mine" }] },
@@ -47,8 +46,10 @@ class Home:
         file.chmod(0o600)
 
     @contextmanager
-    def gateway(self) -> Iterator[subprocess.Popen[str]]:
-        process = subprocess.Popen(GATEWAY, env=self.env, stderr=subprocess.PIPE, text=True)
+    def gateway(self, program: Sequence[str] = PROGRAM) -> Iterator[subprocess.Popen[str]]:
+        """A gateway that runs; one that is killed or stopped has to be `SLOW`."""
+        argv = [*program, "gateway", "run", "--port", "0"]
+        process = subprocess.Popen(argv, env=self.env, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         try:
             first = process.stderr.readline()
@@ -393,7 +394,7 @@ async def test_a_chat_outlives_the_gateway(own: Home) -> None:
     env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
     chat = None
     try:
-        with own.gateway() as gateway:
+        with own.gateway(SLOW) as gateway:
             chat = Screen("chat", "--session", "kept", cwd=own.work, **env)
             await chat.until(READY)
             chat.type("list\r")
@@ -437,7 +438,7 @@ async def test_a_chat_that_ends_without_the_gateway_says_what_was_not_sent(own: 
     env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
     chat = None
     try:
-        with own.gateway() as gateway:
+        with own.gateway(SLOW) as gateway:
             chat = Screen("chat", "--session", "unsent", cwd=own.work, **env)
             await chat.until(READY)
             gateway.kill()
@@ -519,7 +520,7 @@ async def test_what_a_chat_missed_is_shown_once(near: Home, own: Home) -> None:
 
 def test_a_piped_chat_outlives_the_gateway(own: Home) -> None:
     pipe = subprocess.PIPE
-    with own.gateway() as gateway:
+    with own.gateway(SLOW) as gateway:
         chat = subprocess.Popen(
             [*PROGRAM, "chat", "--session", "lines"], cwd=own.work, env=own.env, text=True,
             stdin=pipe, stdout=pipe, stderr=pipe, bufsize=1,
@@ -558,7 +559,7 @@ def test_an_agents_command_does_not_use_the_gateway(near: Home) -> None:
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_a_turn_is_followed_into_the_next_gateway(own: Home, how: signal.Signals) -> None:
-    with own.gateway() as gateway:
+    with own.gateway(SLOW) as gateway:
         process = own.start("-m", "!sleep 60", "--session", "cut", "--json")
         assert process.stdout is not None
         before: list[str] = []
@@ -579,7 +580,7 @@ def test_a_turn_is_followed_into_the_next_gateway(own: Home, how: signal.Signals
 
 
 def test_ctrl_c_ends_a_turn_whose_gateway_is_gone(own: Home) -> None:
-    with own.gateway() as gateway:
+    with own.gateway(SLOW) as gateway:
         process = own.start("-m", "!sleep 60", "--session", "cut")
         assert process.stderr is not None
         _until(process.stderr, "sleep 60")
@@ -593,7 +594,7 @@ def test_ctrl_c_ends_a_turn_whose_gateway_is_gone(own: Home) -> None:
 
 
 def test_a_gateway_that_hangs_is_reported(own: Home) -> None:
-    with own.gateway() as gateway:
+    with own.gateway(SLOW) as gateway:
         gateway.send_signal(signal.SIGSTOP)
         done = own.run("gateway", "call", "health", "--timeout", "0.5")
         assert done.returncode == 1

@@ -36,8 +36,15 @@ class Server(NamedTuple):
         key = (self.folder / "host_key.pub").read_text().split()
         return f"[127.0.0.1]:{self.port} {key[0]} {key[1]}\n"
 
+    @property
+    def command(self) -> str:
+        """ssh, which gives a server on a busy machine more than the five seconds that clawkit
+        gives it to say who it is."""
+        return str(self.folder / "ssh")
+
     def settings(self, root: Path, **others: object) -> Ssh:
         values: dict[str, object] = {
+            "command": self.command,
             "target": self.target,
             "workspace_root": str(root),
             "identity_file": str(self.folder / "key"),
@@ -71,6 +78,8 @@ def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         subprocess.run(
             ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True
         )
+    (folder / "ssh").write_text(f'#!/bin/sh\nexec ssh -o ConnectTimeout={PATIENCE_S:g} "$@"\n')
+    (folder / "ssh").chmod(0o755)
     # A login that finds no programs.
     bare = 'command="PATH=/nowhere /bin/sh -c \\"$SSH_ORIGINAL_COMMAND\\"" '
     keys = [(folder / f"{name}.pub").read_text() for name in ("key", "bare_key")]

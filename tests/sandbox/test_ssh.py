@@ -232,6 +232,7 @@ def config_for(sshd: Server, access: str, root: Path) -> dict[str, Any]:
         "backend": "ssh",
         "workspaceAccess": access,
         "ssh": {
+            "command": sshd.command,
             "target": sshd.target,
             "workspaceRoot": str(root),
             "identityFile": str(sshd.folder / "key"),
