@@ -117,7 +117,7 @@ class LocalMemory:
             find_extension(settings.store.vector),
             cache_entries=CACHE_ENTRIES if settings.cache.enabled else 0,
         )
-        self._embedding = Embedding(embedders, self._vectors)
+        self._embedding = Embedding(embedders, self._vectors, files.redact)
         self._excerpt_chars = excerpt_chars
         self._today = today
         self._stop = threading.Event()
