@@ -9,15 +9,20 @@ import pty
 import re
 import signal
 from collections.abc import Callable
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec import structs
 from tests.agent.talking import store_of_home
 from tests.cli.asking import PROGRAM
 
 from clawkit.cli.main import run
 from clawkit.content import Text, User
+from clawkit.memory.index import MemoryIndex
+from clawkit.memory.orphans import find_orphans, remove_index
 from clawkit.process import process_table
 
 NOTE = "# Memory\n\n- Ada prefers green tea.\n- The backup runs at three.\n"
@@ -340,3 +345,21 @@ def test_indexes_of_workspaces_that_are_gone_are_removed_if_asked(
     assert files - left == {Path(gone["path"]), Path(gone["path"] + ".lock")}
     assert Path(kept["path"]) in left
     assert "1 index" not in type_in("doctor", "--workspace", str(workspace)).out
+
+
+def test_an_index_is_kept_if_its_workspace_comes_back_or_is_unclear(
+    note: Path, tmp_path: Path
+) -> None:
+    folder = Path(os.environ["CLAWKIT_HOME"], "memory")
+
+    def say_whose(value: Any, db: Any) -> None:
+        db.execute("INSERT INTO meta VALUES ('workspace', ?)", (value,))
+
+    for at, value in enumerate((b"relative", b"/with\0nul", 7, "", b"/not-there")):
+        with closing(MemoryIndex(str(folder / f"main-{at}.sqlite"))) as index:
+            index.run(partial(say_whose, value), write=True)
+    (found,) = find_orphans(os.environ)
+    assert (found.workspace, Path(found.path).name) == ("/not-there", "main-4.sqlite")
+    back = structs.replace(found, workspace=str(tmp_path))
+    assert (remove_index(back), os.path.exists(found.path)) == (False, True)
+    assert (remove_index(found), os.path.exists(found.path)) == (True, False)

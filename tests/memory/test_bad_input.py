@@ -22,7 +22,7 @@ from clawkit.config.load import loads
 from clawkit.errors import ToolInputError
 from clawkit.memory.chunks import MAX_WEIGHT, split_note
 from clawkit.memory.files import MAX_FILE_BYTES, NoteFiles
-from clawkit.memory.index import MemoryIndex
+from clawkit.memory.index import RANGES, MemoryIndex
 from clawkit.memory.service import LocalMemory
 from clawkit.memory.settings import settings_of
 from clawkit.memory.words import read_terms
@@ -188,6 +188,13 @@ def test_a_query_with_frequent_words_compares_a_bounded_number(tmp_path: Path) -
         # A word that no note has is not one that is enough.
         assert len(index.match(["unheard", *asked[:3]], "memory", 100)) == 100
         assert index.match(["unheard"], "memory", 100) == []
+        # Nor is one that only the other corpus has.
+        assert index.match(["rarities", *asked[:3]], "sessions", 100) == []
+        sql = "INSERT INTO words (rowid, body) VALUES (?, 'common heron')"
+        session = RANGES["sessions"][0] + 1
+        index.run(lambda db: db.execute(sql, (session,)), write=True)
+        assert len(index.match(["heron", *asked[:3]], "memory", 100)) == 100
+        assert [id_ for id_, _ in index.match(asked, "sessions", 100)] == [session]
     finally:
         index.close()
 

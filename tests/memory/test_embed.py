@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.memory.embedding_server import SIZE, embedding, vector_of
+from tests.memory.embedding_server import SIZE, embedding, texts_of, vector_of
 from tests.memory.test_service import write_notes
 
 from clawkit.config.load import loads
+from clawkit.memory.background import STOP_S
 from clawkit.memory.embed import EmbedTimes
 from clawkit.memory.service import LocalMemory, open_memory
+from clawkit.redact import Redactor
 
 NOTES = {
     "MEMORY.md": "The doctor for teeth has a practice in Elm Street.",
@@ -267,6 +269,70 @@ async def test_a_service_that_changes_the_length_of_its_vectors(work: Path) -> N
             await memory.close()
 
 
+async def test_vectors_of_another_length_each_time_are_not_made_at_each_search(work: Path) -> None:
+    async with embedding() as server:
+        server.refuse = lambda asked: (
+            200,
+            {"data": [{"embedding": [1.0] * (len(server.asked) + 1)}] * len(texts_of(asked))},
+        )
+        memory = opened(work, {"provider": "openai", "remote": {"baseUrl": server.server.url()}})
+        try:
+            for number in range(6):
+                (work / "memory" / "trip.md").write_text(f"Journey number {number}")
+                await memory.search("car")
+                await asyncio.sleep(0.05)
+            notes = [asked for asked in server.asked if texts_of(asked) != ["car"]]
+            assert 1 <= len(notes) <= 2
+            assert "changed the length" in (await memory.search("car")).warning
+        finally:
+            await memory.close()
+
+
+async def test_the_batch_in_flight_is_stored_when_memory_is_closed(work: Path) -> None:
+    async with embedding() as server:
+        server.gate.clear()
+        search = {"provider": "openai", "remote": {"baseUrl": server.server.url()}}
+        memory = opened(work, search)
+        await memory.search("car")
+        asyncio.get_running_loop().call_later(0.3, server.gate.set)
+        await memory.close()
+        asked = len(server.asked)
+        memory = opened(work, search)
+        try:
+            assert (await memory.index()).embedded == 3
+            assert len(server.asked) == asked
+        finally:
+            await memory.close()
+        # One that does not answer is not waited for much longer.
+        server.gate.clear()
+        for name in NOTES:
+            (work / name).write_text(f"another text of {name}")
+        memory = opened(work, search)
+        await memory.search("car")
+        async with asyncio.timeout(STOP_S + 2):
+            await memory.close()
+        # Nor does a search that was under way begin another.
+        memory._embedding.start()
+        assert memory._embedding._task is None
+
+
+async def test_a_secret_that_was_indexed_before_it_was_known_is_not_sent(work: Path) -> None:
+    (work / "memory" / "door.md").write_text("The door opens with violet-harbor-lamp.")
+    before = opened(work, {}, redact=Redactor().text)
+    assert (await before.search("violet")).hits[0].path == "memory/door.md"
+    await before.close()
+    async with embedding() as server:
+        search = {"provider": "openai", "remote": {"baseUrl": server.server.url()}}
+        memory = opened(work, search, redact=Redactor(["violet-harbor-lamp"]).text)
+        try:
+            assert (await memory.index()).embedded == 4
+            await memory.search("what is violet-harbor-lamp")
+            assert len(server.documents()) == 5
+            assert "harbor" not in str(server.documents())
+        finally:
+            await memory.close()
+
+
 async def test_a_missing_key_is_known_before_anything_is_indexed(work: Path) -> None:
     cases = {"openai": "no credential for openai", "voyage": "VOYAGE_API_KEY", "local": "modelPath"}
     for provider, words in cases.items():
@@ -311,6 +377,36 @@ async def test_the_fallback_embeds_if_the_first_fails(work: Path, tmp_path: Path
             found = await memory.search("car")
             assert (found.mode, found.provider, found.model) == ("hybrid", "local", "table")
             assert "rejected the credential" in found.warning
+        finally:
+            await memory.close()
+
+
+async def test_a_short_failure_does_not_cost_the_vectors_of_the_first(
+    work: Path, tmp_path: Path
+) -> None:
+    write_table(tmp_path / "table", ["doctor", "phys", "##ician", "car"])
+    async with embedding() as server:
+        search = {
+            "provider": "openai",
+            "remote": {"baseUrl": server.server.url()},
+            "fallback": "local",
+            "local": {"modelPath": str(tmp_path / "table")},
+            "cache": {"enabled": False},
+        }
+        memory = opened(work, search)
+        try:
+            assert (await memory.index()).provider == "openai"
+            server.refuse = lambda _asked: (500, {})
+            async with asyncio.timeout(10):
+                while (await memory.search("car")).mode != "hybrid":
+                    await asyncio.sleep(0.05)
+            for _ in range(3):  # all have a vector: what is not in use is removed
+                assert (await memory.search("car")).provider == "local"
+                await asyncio.sleep(0.05)
+            server.refuse = lambda _asked: None
+            server.asked.clear()
+            status = await memory.index()
+            assert (status.provider, status.embedded, server.asked) == ("openai", 3, [])
         finally:
             await memory.close()
 
@@ -360,6 +456,51 @@ async def test_a_local_table_of_tokens(work: Path, tmp_path: Path) -> None:
             assert "not a usable model" in found.warning
         finally:
             await memory.close()
+
+
+async def test_a_local_table_that_is_replaced_is_another_model_from_the_next_start_on(
+    work: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    write_table(table, ["doctor", "phys", "##ician", "car", "journey"])
+    search = {"provider": "local", "local": {"modelPath": str(table)}}
+    memory = opened(work, search)
+    try:
+        await memory.index()
+        table.rename(tmp_path / "older")
+        write_table(table, ["journey", "car", "doctor", "phys", "##ician"])
+        # What the old table makes is not kept as if the new one had made it.
+        (work / "memory" / "new.md").write_text("The physician has a car.")
+        assert (await memory.index()).embedded == 4
+    finally:
+        await memory.close()
+    memory = opened(work, search)
+    try:
+        assert (await memory.status()).embedded == 0
+    finally:
+        await memory.close()
+
+
+async def test_secrets_of_the_way_to_a_service_are_learned(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_PASSPHRASE", "passphrase-98765")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-key-0123456789")
+    tls = {"passphrase": {"source": "env", "id": "MY_PASSPHRASE"}}
+    provider = {"baseUrl": "http://127.0.0.1:9/v1", "request": {"tls": tls}}
+    config = {
+        "models": {"providers": {"openai": provider}},
+        "memory": {"search": {"provider": "openai"}},
+    }
+    learned: list[str] = []
+    memory = open_memory(
+        loads(json.dumps(config)), "main", str(work), times=HASTY, learn=learned.extend
+    )
+    try:
+        assert (await memory.search("car")).mode == "keyword"
+        assert {"passphrase-98765", "sk-key-0123456789"} <= {*learned}
+    finally:
+        await memory.close()
 
 
 async def test_settings_that_cannot_be_used_leave_keywords(work: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.memory.test_service import memory, write_notes
 
 from clawkit.errors import ToolAuthorizationError
+from clawkit.memory.index import MemoryIndex
 from clawkit.memory.search import SNIPPET_CHARS, choose, cut_snippet, mix, recency
 
 
@@ -110,3 +111,25 @@ async def test_past_sessions_are_found_if_that_is_configured(tmp_path: Path) -> 
     async with memory(tmp_path, "{sources: ['sessions']}", sessions) as service:
         hits = (await service.search("heron", corpus="all")).hits
         assert [hit.path for hit in hits] == ["sessions/s1"]
+
+
+async def test_another_process_gives_the_number_of_a_passage_to_a_hidden_session(
+    tmp_path: Path,
+) -> None:
+    write_notes(tmp_path / "work", {"MEMORY.md": "A heron lives here."})
+    other = MemoryIndex(str(tmp_path / "home" / "index.sqlite"))
+    swap = (
+        "UPDATE chunk SET text = 'private', file = (SELECT id FROM file WHERE path = 'sessions/s2')"
+        " WHERE file = (SELECT id FROM file WHERE path = 'sessions/s1')"
+    )
+
+    class Swapped(Sessions):
+        def may_see(self, id_: str) -> bool:
+            if id_ == "s1":
+                other.run(lambda db: db.execute(swap), write=True)
+            return super().may_see(id_)
+
+    async with memory(tmp_path, "{sources: ['memory', 'sessions']}", Swapped()) as service:
+        found = await service.search("heron", corpus="sessions")
+        assert "private" not in str(found.hits)
+    other.close()

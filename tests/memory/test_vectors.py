@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,6 +145,28 @@ def test_vectors_that_are_not_in_use_are_a_bounded_cache(
     VectorIndex(index).put("two", {bytes([0, at]): pack(made[at]) for at in range(10)})
     assert not VectorIndex(index, cache_entries=5).waiting("two", 0, 10)
     assert stored() == 10
+    index.close()
+
+
+def test_another_process_removes_vectors_while_they_are_compared(
+    filled: tuple[MemoryIndex, list[list[float]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, made = filled
+    other, look = MemoryIndex(index.path), VectorIndex._alike
+
+    def look_and_lose(*args: Any) -> dict[int, int]:
+        found = look(*args)
+        other.run(lambda db: db.execute("DELETE FROM vector"), write=True)
+        sql = "INSERT INTO vector (id, space, hash, data) VALUES (1, x'00', x'00', x'01')"
+        other.run(lambda db: db.execute(sql), write=True)
+        return found
+
+    monkeypatch.setattr(VectorIndex, "_alike", look_and_lose)
+    store = VectorIndex(index, find_extension(MemoryVector()))
+    assert [id_ for id_, _ in store.nearest("one", pack(made[0]), "memory", 1)] == [1]
+    # The next search sees the change.
+    assert store.nearest("one", pack(made[0]), "memory", 1) == []
+    other.close()
     index.close()
 
 

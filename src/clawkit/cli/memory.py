@@ -298,8 +298,7 @@ def prune(yes: bool, as_json: bool) -> None:
     if found and not yes:
         shown = [f"{each.workspace} ({human_size(each.size_bytes)})" for each in found]
         cli.confirm("Remove the indexes of these workspaces?", "nothing was removed", shown)
-    for each in found:
-        remove_index(each.path)
+    found = [each for each in found if remove_index(each)]
     size = sum(each.size_bytes for each in found)
     done = f"removed {cli.counted(len(found), 'index', 'es')}, {human_size(size)}"
     cli.print_done(as_json, {"removed": msgspec.to_builtins(found)}, done)

@@ -369,8 +369,8 @@ class Gateway:
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.live.close()
-        for _, services in self.memories.values():
-            await services.close()
+        # At once, because each may wait for its embedding service.
+        await asyncio.gather(*(services.close() for _, services in self.memories.values()))
         if self._mcp is not None:
             await self._mcp.server.close()
         self.automation.store.close()

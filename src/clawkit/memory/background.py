@@ -9,20 +9,17 @@ from contextlib import suppress
 
 from clawkit.core.tasks import bounded, in_thread
 from clawkit.errors import ClawkitError
-from clawkit.memory.embed import (
-    FINAL,
-    MAX_BATCH,
-    Embedder,
-    Embedders,
-    Purpose,
-    check_vectors,
-    space_of,
-)
+from clawkit.memory.embed import MAX_BATCH, Embedder, Embedders, Purpose, check_vectors, space_of
+from clawkit.memory.files import Redact
 from clawkit.memory.vectors import VectorIndex, pack
-from clawkit.models.protocols import ModelError
+from clawkit.models.protocols import ErrorKind, ModelError
 
+_FINAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "invalid", "refused"})
+"""Errors that only a person can do something about."""
 COOLDOWN_S, FINAL_COOLDOWN_S = 60.0, 600.0
 """How long a service is not asked after a failure; longer if trying again cannot help."""
+STOP_S = 3.0
+"""How long the batch in flight is waited for: it is paid for."""
 
 log = logging.getLogger(__name__)
 
@@ -30,10 +27,13 @@ log = logging.getLogger(__name__)
 class Embedding:
     """The embedders of one index, the first that works in use. For one event loop."""
 
-    def __init__(self, embedders: Embedders, vectors: VectorIndex) -> None:
+    def __init__(self, embedders: Embedders, vectors: VectorIndex, redact: Redact = str) -> None:
+        """`redact` masks secrets that became known after the passages were indexed."""
         self._embedders, self._times, self._client, self._settings_problem = embedders
-        self._vectors = vectors
+        self._vectors, self._redact = vectors, redact
         self._task: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        """Whether no further batch is begun."""
         self._until: dict[int, float] = {}
         """When each embedder may be asked again."""
         self._rest_until = 0.0
@@ -87,15 +87,15 @@ class Embedding:
 
     def start(self) -> None:
         """Make vectors for new passages, unless that is under way."""
-        is_idle = self._task is None or self._task.done()
+        is_idle = not self._is_stopping and (self._task is None or self._task.done())
         if is_idle and self._ready() is not None and time.monotonic() >= self._rest_until:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
         """Make all vectors now, also with a service that failed shortly before."""
-        self._until.clear()
-        self._rest_until = 0.0
         await self._stop()
+        self._until.clear()
+        self._rest_until, self._is_stopping = 0.0, False
         self.start()
         if self._task is not None:
             await self._task
@@ -106,11 +106,11 @@ class Embedding:
             await self._client.close()
 
     async def _stop(self) -> None:
+        self._is_stopping = True
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+            with suppress(TimeoutError):
+                await bounded(task, STOP_S)
 
     async def _run(self) -> None:
         """The root of the task: it must not fail, because nothing waits for it."""
@@ -127,11 +127,18 @@ class Embedding:
             log.warning("memory: no vectors were made: %s", error)
 
     async def _embed_all(self, at: int) -> None:
-        space, after = space_of(self._embedders[at]), 0
-        while waiting := await in_thread(self._vectors.waiting, space, after, MAX_BATCH):
+        name, after = self._embedders[at].provider, 0
+        spaces = [space_of(each) for each in self._embedders]
+        while not self._is_stopping:
+            waiting = await in_thread(self._vectors.waiting, spaces[at], after, MAX_BATCH, *spaces)
+            if not waiting:
+                return
             texts = {key: text for _, key, text in waiting}
             made = await self._ask(at, list(texts.values()), "document")
-            await in_thread(self._vectors.put, space, dict(zip(texts, made, strict=True)))
+            given = dict(zip(texts, made, strict=True))
+            if await in_thread(self._vectors.put, spaces[at], given):
+                # All others have to be made again: not at once, because it may happen each time.
+                raise ModelError("malformed", f"{name} changed the length of its vectors")
             after = waiting[-1][0]
 
     async def _ask(self, at: int, texts: list[str], purpose: Purpose) -> list[bytes]:
@@ -141,7 +148,7 @@ class Embedding:
         try:
             # A service has its own limit, which is shorter.
             limit_s = self._times.limit_s(purpose) * 1.1
-            made = await bounded(embedder.embed(texts, purpose), limit_s)
+            made = await bounded(embedder.embed([*map(self._redact, texts)], purpose), limit_s)
             check_vectors(name, made, len(texts))
             self._problems.pop(at, None)
             return [pack(each) for each in made]
@@ -153,6 +160,6 @@ class Embedding:
             raise ModelError("server", f"{name} failed: {type(error).__name__}: {error}") from error
 
     def _note(self, at: int, error: ModelError) -> None:
-        rest_s = FINAL_COOLDOWN_S if error.kind in FINAL else COOLDOWN_S
+        rest_s = FINAL_COOLDOWN_S if error.kind in _FINAL else COOLDOWN_S
         self._until[at] = time.monotonic() + rest_s
         self._problems[at] = str(error)

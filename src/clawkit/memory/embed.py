@@ -42,8 +42,6 @@ _MIN_CHARS = 100
 _RETRIED: frozenset[ErrorKind] = frozenset(
     {"rate_limit", "overloaded", "server", "network", "timeout", "cut"}
 )
-FINAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "invalid", "refused"})
-"""Errors that only a person can do something about."""
 _VOYAGE = "https://api.voyageai.com/v1"
 _KEY = "memory.search.remote"
 
@@ -227,12 +225,14 @@ class HttpEmbedder:
         body = msgspec.json.encode(self._body(texts, purpose))
         kinds = {"content-type": "application/json", "accept": "application/json"}
         try:
+            route = await in_thread(self._catalog.route, self._ref)
+            self._learn([*self._catalog.secrets])
             request = self._client.stream(
                 "POST",
                 url,
                 headers=join_headers(kinds, signed),
                 body=body,
-                route=self._catalog.route(self._ref),
+                route=route,
                 timeout_s=self._times.batch_s,
             )
             async with request as response:
@@ -255,12 +255,9 @@ class HttpEmbedder:
 
     def _body(self, texts: Sequence[str], purpose: Purpose) -> dict[str, Any]:
         settings, api = self._settings, self._api
-        own, default = (
-            (settings.query_input_type, api.input_types[0])
-            if purpose == "query"
-            else (settings.document_input_type, api.input_types[1])
-        )
-        kind = own or settings.input_type or default
+        at = ("query", "document").index(purpose)
+        own = (settings.query_input_type, settings.document_input_type)[at]
+        kind = own or settings.input_type or api.input_types[at]
         more: dict[str, Any] = {}
         if settings.output_dimensionality:
             more[api.size_key] = settings.output_dimensionality
@@ -397,10 +394,9 @@ def _http(settings: MemorySearch, wanted: str, key: str, access: ServiceAccess) 
         service = normalize_provider(wanted)
         if service not in access.catalog.services:
             names = ", ".join((*PROVIDERS, "plugin", "auto", "none"))
+            hint = f"Use one of {names}, or one of models.providers"
             problem = f"unknown embedding provider {wanted[:80]!r}"
-            raise fault(
-                problem, f"memory.search.{key}", f"Use one of {names}, or one of models.providers"
-            )
+            raise fault(problem, f"memory.search.{key}", hint)
         api = EmbeddingApi(service, "")
     if key == "fallback":
         # The model and the address are those of the first service.

@@ -60,6 +60,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
 """What is written in one transaction; each file is always whole."""
 _LOCK_WAIT_S = 10.0
+_MAX_COUNTED = 2_000
 _MAX_WORK = 20_000
 """Passages times terms that are compared for one query, which takes about 7 ms."""
 
@@ -222,41 +223,39 @@ class MemoryIndex:
         )
 
         def match(db: Connection) -> list[tuple[int, float]]:
-            if (at := version(db)) != self._counted_at:
+            if (at := version(db)) != self._counted_at or len(self._counts) > _MAX_COUNTED:
                 self._counts, self._counted_at = {}, at
             for term in terms:
                 if term not in self._counts:
                     self._counts[term] = _frequency(db, term)
             counted = sorted((self._counts[term], term) for term in terms if self._counts[term])
-            totals = accumulate(count for count, _ in counted)
-            kept = [
-                term
-                for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
-                if not number or total * (number + 1) <= _MAX_WORK
-            ]
-            if not kept:
-                return []
-            found: Any = db.execute(sql, (match_any(kept), *RANGES[corpus], limit))
+            found: Any = []
+            while counted and not found:  # what has the rare words may not be in the corpus
+                totals = accumulate(count for count, _ in counted)
+                kept = [
+                    term
+                    for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
+                    if not number or total * (number + 1) <= _MAX_WORK
+                ]
+                found = list(db.execute(sql, (match_any(kept), *RANGES[corpus], limit)))
+                counted = counted[len(kept) :]
             return list(found)
 
         return self.run(match)
 
     def passages(self, scores: Mapping[int, float]) -> dict[int, Hit]:
-        """Passages by their number, still without text."""
+        """Passages by their number, with their whole text."""
+        # All at once: the next moment, another passage may have the number.
         sql = (
-            "SELECT chunk.id, file.path, start_line, end_line, source FROM json_each(?)"
+            "SELECT chunk.id, file.path, start_line, end_line, source, text FROM json_each(?)"
             " JOIN chunk ON chunk.id = json_each.value JOIN file ON file.id = chunk.file"
         )
         given = (msgspec.json.encode(list(scores)).decode(),)
         found: Any = self.run(lambda db: list(db.execute(sql, given)))
         return {
-            id_: Hit(path, start, end, source, scores[id_])
-            for id_, path, start, end, source in found
+            id_: Hit(path, start, end, source, scores[id_], text)
+            for id_, path, start, end, source, text in found
         }
-
-    def texts(self, ids: Iterable[int]) -> dict[int, str]:
-        sql = "SELECT id, text FROM chunk WHERE id = ?"
-        return dict(self.run(lambda db: list(db.executemany(sql, [(id_,) for id_ in ids]))))
 
     def status(
         self, files: NoteFiles | None = None, transcripts: PastSessions | None = None

@@ -28,25 +28,28 @@ def find_orphans(env: Mapping[str, str]) -> list[OrphanIndex]:
     or does not say whose it is, is left out."""
     found = []
     for path in sorted(glob.glob(f"{glob.escape(paths.memory_dir(env))}/*.sqlite")):
-        with suppress(ToolError, OSError), closing(MemoryIndex(path)) as index:
+        with suppress(ToolError, OSError, TypeError), closing(MemoryIndex(path)) as index:
             workspace = os.fsdecode(index.run(lambda db: db.execute(_WORKSPACE).get or b""))
-            if workspace and _is_gone(workspace):
+            if os.path.isabs(workspace) and _is_gone(workspace):
                 found.append(OrphanIndex(path, workspace, os.path.getsize(path)))
     return found
 
 
 def _is_gone(workspace: str) -> bool:
-    try:
-        os.stat(workspace)
-    except (FileNotFoundError, NotADirectoryError):
-        return True
-    except OSError:
-        return False  # it may be there
+    with suppress(OSError, ValueError):  # it may be there
+        try:
+            os.stat(workspace)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
     return False
 
 
-def remove_index(path: str) -> None:
-    with locked(f"{path}.lock"):
+def remove_index(orphan: OrphanIndex) -> bool:
+    """Returns whether it was removed: not if its workspace is there again."""
+    if not _is_gone(orphan.workspace):
+        return False
+    with locked(f"{orphan.path}.lock"):
         for rest in ("", "-wal", "-shm", ".lock"):
             with suppress(FileNotFoundError):
-                os.unlink(path + rest)
+                os.unlink(orphan.path + rest)
+    return True

@@ -41,8 +41,6 @@ def mix(text: Leg, vector: Leg) -> dict[int, float]:
 
 def _spread(leg: Leg) -> dict[int, float]:
     """The scores stretched to 0 to 1, so that legs with other scales can be added."""
-    if not leg:
-        return {}
     best, worst = leg[0][1], leg[-1][1]
     width = best - worst
     return {id_: (score - worst) / width if width > 0 else 1.0 for id_, score in leg}

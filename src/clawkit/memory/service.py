@@ -117,7 +117,7 @@ class LocalMemory:
             find_extension(settings.store.vector),
             cache_entries=CACHE_ENTRIES if settings.cache.enabled else 0,
         )
-        self._embedding = Embedding(embedders, self._vectors)
+        self._embedding = Embedding(embedders, self._vectors, files.redact)
         self._excerpt_chars = excerpt_chars
         self._today = today
         self._stop = threading.Event()
@@ -186,13 +186,12 @@ class LocalMemory:
         also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
         chosen = choose(scores, also, count, lowest, strict=strict)
         # Secrets that became known after the note was indexed are masked before it is cut.
-        texts = {id_: self._files.redact(text) for id_, text in index.texts(chosen).items()}
+        texts = {id_: self._files.redact(seen[id_].snippet) for id_ in chosen}
         hits = [
             structs.replace(
                 seen[id_], score=round(scores[id_], 4), snippet=cut_snippet(texts[id_], terms)
             )
             for id_ in chosen
-            if id_ in texts
         ]
         return hits, bool(by_vector)
 

@@ -17,6 +17,7 @@ import re
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from operator import mul
 from typing import NamedTuple
@@ -105,15 +106,16 @@ class StaticEmbedder:
     def __init__(self, path: str) -> None:
         self._path = os.path.expanduser(path)
         self.model = os.path.basename(path)
+        self._space = ""
 
     @property
     def space(self) -> str:
-        """Another file of the same name is another model."""
-        try:
+        """Another file of the same name is another model, from the next start on: the table is
+        read once."""
+        with suppress(OSError):
             info = os.stat(self._path)
-        except OSError:
-            return ""
-        return f"{info.st_size}.{info.st_mtime_ns}"
+            self._space = self._space or f"{info.st_size}.{info.st_mtime_ns}"
+        return self._space
 
     @cached_property
     def _table(self) -> StaticTable:

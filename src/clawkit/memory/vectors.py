@@ -82,9 +82,10 @@ class VectorIndex:
         self.problem = ""
         """Why vectors are compared in Python although there is an extension."""
 
-    def waiting(self, space: str, after: int, limit: int) -> list[Waiting]:
+    def waiting(self, space: str, after: int, limit: int, *kept: str) -> list[Waiting]:
         """Passages without a vector, from one number on. If there are none at all, vectors that are
-        not in use are removed, except the newest."""
+        not in use, neither in this space nor in those of `kept`, are removed, except the newest."""
+        spaces = encode([_key(each).hex().upper() for each in {space, *kept}]).decode()
         missing = (
             "SELECT id, hash, trim(trail || char(10) || text, char(10)) FROM chunk"
             " WHERE id > ? AND NOT EXISTS"
@@ -92,14 +93,15 @@ class VectorIndex:
             " ORDER BY id LIMIT ?"
         )
         unused = (
-            "DELETE FROM vector WHERE NOT (space = ? AND hash IN (SELECT hash FROM chunk))"
+            "DELETE FROM vector WHERE NOT (hash IN (SELECT hash FROM chunk)"
+            " AND hex(space) IN (SELECT value FROM json_each(?)))"
             " AND id <= (SELECT id FROM vector ORDER BY id DESC LIMIT 1 OFFSET ?)"
         )
 
         def look(db: Connection) -> list[Waiting]:
             found: Any = list(db.execute(missing, (after, _key(space), limit)))
             if not found and not after:
-                db.execute(unused, (_key(space), self._cache_entries))
+                db.execute(unused, (spaces, self._cache_entries))
                 self._complete_at = version(db), space
             return list(found)
 
@@ -107,19 +109,21 @@ class VectorIndex:
             return []
         return self._index.run(look, write=True)
 
-    def put(self, space: str, made: Mapping[bytes, bytes]) -> None:
+    def put(self, space: str, made: Mapping[bytes, bytes]) -> bool:
         """Store vectors by the hash of the text. Those of another length, which the model of the
-        same name made before, are removed."""
+        same name made before, are removed; returns whether there were any."""
         size = max(map(len, made.values()))
 
-        def put(db: Connection) -> None:
+        def put(db: Connection) -> bool:
             sql = "SELECT length(data) FROM vector WHERE space = ? LIMIT 1"
-            if db.execute(sql, (_key(space),)).get not in (None, size):
+            is_other = db.execute(sql, (_key(space),)).get not in (None, size)
+            if is_other:
                 db.execute("DELETE FROM vector WHERE space = ?", (_key(space),))
             sql = "INSERT OR REPLACE INTO vector (space, hash, data) VALUES (?, ?, ?)"
             db.executemany(sql, [(_key(space), hash_, data) for hash_, data in made.items()])
+            return is_other
 
-        self._index.run(put, write=True)
+        return self._index.run(put, write=True)
 
     def count(self, space: str) -> int:
         """How many passages have a vector."""
@@ -134,9 +138,10 @@ class VectorIndex:
         def look(db: Connection) -> list[tuple[int, float]]:
             can_compare = self._can_compare(db)
             count = limit * _OVERSAMPLING // (1 if can_compare else 2)
-            alike = self._alike(db, space, vector, corpus, count)
             compare = _compare_in_sqlite if can_compare else _compare
-            near = compare(db, vector, set(alike.values()))
+            with db:  # in one state of the file: others may remove vectors meanwhile
+                alike = self._alike(db, space, vector, corpus, count)
+                near = compare(db, vector, set(alike.values()))
             found = ((id_, near[row]) for id_, row in alike.items())
             return nlargest(limit, found, key=itemgetter(1))
 
