@@ -110,9 +110,9 @@ BUDGETS = {
 # What the packages of the next steps may have.
 PLANNED = {
     # More than the 1,600 planned: a fallback for embeddings, a local table of tokens, and a first
-    # choice by signs, which makes vectors as fast as keywords; indexes whose workspace is gone, and
-    # links in a workspace that has another name.
-    "memory": 1_770,
+    # choice by signs, which makes vectors as fast as keywords; indexes whose workspace is gone, links
+    # in a workspace that has another name, and embeddings that are not paid for twice.
+    "memory": 1_780,
     # Plugins, skills and MCP have 4,000 together, with their commands.
     # Declarations in the keywords of three frameworks.
     "adapters": 110,

@@ -243,18 +243,18 @@ class MemoryIndex:
 
         return self.run(match)
 
-    def passages(self, scores: Mapping[int, float]) -> dict[int, Hit]:
-        """Passages by their number, with their whole text."""
-        # All at once: the next moment, another passage may have the number.
+    def passages(self, scores: Mapping[int, float], *, text: bool = False) -> dict[int, Hit]:
+        """Passages by their number, with their whole text if wanted."""
+        shown = "text" if text else "''"
         sql = (
-            "SELECT chunk.id, file.path, start_line, end_line, source, text FROM json_each(?)"
+            f"SELECT chunk.id, file.path, start_line, end_line, source, {shown} FROM json_each(?)"  # noqa: S608
             " JOIN chunk ON chunk.id = json_each.value JOIN file ON file.id = chunk.file"
         )
         given = (msgspec.json.encode(list(scores)).decode(),)
         found: Any = self.run(lambda db: list(db.execute(sql, given)))
         return {
-            id_: Hit(path, start, end, source, scores[id_], text)
-            for id_, path, start, end, source, text in found
+            id_: Hit(path, start, end, source, scores[id_], said)
+            for id_, path, start, end, source, said in found
         }
 
     def status(

@@ -185,14 +185,12 @@ class LocalMemory:
         # The words of the query, or a similar meaning, are better than nothing.
         also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
         chosen = choose(scores, also, count, lowest, strict=strict)
+        # Another process may have given the number to another passage since.
+        shown = index.passages({id_: round(scores[id_], 4) for id_ in chosen}, text=True)
+        kept = [id_ for id_ in chosen if id_ in shown and shown[id_].path == seen[id_].path]
         # Secrets that became known after the note was indexed are masked before it is cut.
-        texts = {id_: self._files.redact(seen[id_].snippet) for id_ in chosen}
-        hits = [
-            structs.replace(
-                seen[id_], score=round(scores[id_], 4), snippet=cut_snippet(texts[id_], terms)
-            )
-            for id_ in chosen
-        ]
+        texts = {id_: self._files.redact(shown[id_].snippet) for id_ in kept}
+        hits = [structs.replace(shown[id_], snippet=cut_snippet(texts[id_], terms)) for id_ in kept]
         return hits, bool(by_vector)
 
     def _may_see(self, session: str) -> bool:

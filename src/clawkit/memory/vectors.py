@@ -11,6 +11,7 @@ import math
 import os
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from importlib.util import find_spec
@@ -159,11 +160,17 @@ class VectorIndex:
         ids, rows, bits = self._signs
         first, last = RANGES[corpus]
         start, end = bisect_left(ids, first), bisect_right(ids, last)
-        wanted, size = int(vector.translate(_SIGNS), 2), len(ids)
-        # One number for the distance and the place is sorted faster than two.
-        ranked = [(wanted ^ bits[at]).bit_count() * size + at for at in range(start, end)]
-        nearest = [key % size for key in sorted(ranked)[:limit]]
-        return {ids[at]: rows[at] for at in nearest}
+        wanted = int(vector.translate(_SIGNS), 2)
+        distances = [(wanted ^ each).bit_count() for each in bits[start:end]]
+        # There are few distances, so counting them is faster than sorting all passages.
+        counts, left, farthest = Counter(distances), limit, 0
+        for farthest in sorted(counts):
+            left -= counts[farthest]
+            if left <= 0:
+                break
+        near = [at for at, distance in enumerate(distances) if distance <= farthest]
+        nearest = sorted(near, key=distances.__getitem__)[:limit]
+        return {ids[start + at]: rows[start + at] for at in nearest}
 
     def _can_compare(self, db: Connection) -> bool:
         """Whether the extension is there; loads it into a new connection."""
