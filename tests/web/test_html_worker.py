@@ -80,6 +80,8 @@ HOSTILE = {
     "closed options": "<select>" + "<option>x</option>" * 9_000,
     "formatting with attributes": f"<p><b {' '.join(f'a{n}' for n in range(128))}></p>"
     + "<p>x</p>" * 9_000,
+    "text around tags that are passed over": ("a " * 20 + "<caption a></caption>") * 6_666,
+    "text around end tags": "a" * 500_000 + "a</x a>" * 9_000,
     "less-than signs": "<" * 300_000,
 }
 

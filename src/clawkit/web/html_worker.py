@@ -40,6 +40,12 @@ _FORMATTING = frozenset(b"a b big code em font i nobr s small strike strong tt u
 _ELEMENT_SIZE, _ATTRIBUTE_SIZE = 100, 30
 """What an element and an attribute take, in characters of a tag."""
 _BEFORE_ATTRIBUTES = b" \t\n\f\r/\"'"
+_IGNORED = frozenset(
+    b"body caption col colgroup form frame frameset head html optgroup option select tbody td "
+    b"tfoot th thead tr".split()
+)
+"""Tags that the parser may pass over, and then copy the text before them with what follows."""
+MAX_SIMPLE_TEXT = 100_000_000
 _EMPTY = frozenset(b"br embed hr img meta".split())
 """Elements that are never open, not even in drawings."""
 # A tag from its name on, as parsers read it; `@` is a character that must not be in it.
@@ -102,7 +108,7 @@ def is_simple(html: str) -> bool:
     if data.count(b"<html") + data.count(b"<body") > MAX_SIMPLE_ROOTS:
         return False
     opened: list[tuple[bytes, int]] = []
-    formatting = steps = copies = 0
+    formatting = steps = copies = text = start = 0
     for found in _MARKUP.finditer(data):
         kind = found.lastindex
         if kind is None:
@@ -110,6 +116,11 @@ def is_simple(html: str) -> bool:
         name = found[kind]
         if kind == _TOO_LONG:
             return False
+        if name[0] == _SLASH or name in _IGNORED or kind != _REGULAR:
+            if kind != _REGULAR or len(found[0]) > len(name) + 2:
+                text += found.start() - start
+        else:
+            start = found.start()
         if kind == _REGULAR and name[0] == _SLASH:
             if opened and opened[-1][0] == name[1:]:
                 formatting -= opened.pop()[1]
@@ -125,6 +136,8 @@ def is_simple(html: str) -> bool:
             formatting += size
         steps += len(opened)
         copies += formatting
+    if text > MAX_SIMPLE_TEXT:
+        return False
     return steps <= MAX_SIMPLE_STEPS and copies <= MAX_SIMPLE_COPIES
 
 
