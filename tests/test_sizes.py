@@ -136,8 +136,8 @@ PLANNED = {
     # them, as text for memory.
     "sessions": 2_635,
     # More than the 2,200 planned: pages are read where they can be stopped, nothing hidden in them
-    # is shown, however its style is written, no text is changed over and over for what it is in, and
-    # answers of sixteen search services are checked as those of an enemy would be.
+    # is shown, however its style is written, no text is changed again and again,
+    # and answers of sixteen search services are checked as those of an enemy would be.
     "web": 2_312,
 }
 _NOT_CODE = {
