@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tracemalloc
 
 import pytest
 
@@ -96,3 +97,12 @@ def test_the_markers_fit_into_the_limit_even_if_replacements_are_longer(size: in
     wrapped = wrap_external("<|a|>" * 1_000, "a page", size)
     assert len(wrapped) <= size
     assert REAL.fullmatch(wrapped)
+
+
+def test_text_of_other_scripts_takes_little_memory() -> None:
+    tracemalloc.start()
+    # Spelled out, each of these is eighteen characters.
+    text = "\ufdfa" * 100_000
+    assert defuse(text) == text
+    assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    tracemalloc.stop()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from array import array
 from functools import lru_cache
 
 from clawkit.text import cut, one_line
@@ -84,10 +85,11 @@ def defuse(text: str) -> str:
     return "".join((*kept, text[end:]))
 
 
-def _fold(text: str) -> tuple[str, list[int]]:
+def _fold(text: str) -> tuple[str, array[int]]:
     """The text as it looks, in plain letters, and where each of them is in the text."""
-    pairs = [(each, at) for at, char in enumerate(text) for each in _looks_like(char)]
-    return "".join(each for each, _ in pairs), [at for _, at in pairs]
+    plain = {char: _looks_like(char) for char in set(text)}
+    looks = [plain[char] for char in text]
+    return "".join(looks), array("I", (at for at, each in enumerate(looks) for _ in each))
 
 
 @lru_cache(4_096)
@@ -99,4 +101,6 @@ def _looks_like(char: str) -> str:
 
     plain = unicodedata.normalize("NFKD", _SAME.get(char, char))
     seen = (each for each in plain if unicodedata.category(each) not in ("Cf", "Mn", "Me", "Cc"))
-    return "".join(_SAME.get(each, each) for each in seen)
+    looks = "".join(_SAME.get(each, each) for each in seen)
+    # A character of other scripts may be a whole sentence.
+    return char if looks and not re.search("[!-~]", looks) else looks

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 from hypothesis import given
@@ -76,8 +77,41 @@ HOSTILE = {
     "closed with another name": "<b\vx></b>" * 6_000,
     "closed in scripts": "<div><script><!--<script></script></div>--></script>" * 3_000,
     "options": "<select>" + "<option>x" * 90_000,
+    "closed options": "<select>" + "<option>x</option>" * 9_000,
+    "formatting with attributes": f"<p><b {' '.join(f'a{n}' for n in range(128))}></p>"
+    + "<p>x</p>" * 9_000,
+    "text around tags that are passed over": ("a " * 20 + "<caption a></caption>") * 6_666,
+    "text around end tags": "a" * 500_000 + "a</x a>" * 9_000,
     "less-than signs": "<" * 300_000,
 }
+
+
+# All of these are simple, and once took many times as long as a page of this size with only words.
+LABORIOUS = {
+    "code in a large class": f"<div class='{'-' * 300_000}'>" + "<pre>x</pre>" * 9_000,
+    "headings in each other": "<h1><div>" * 74 + "a " * 500_000,
+    "links in each other": "<a href=x><marquee>" * 74 + "a " * 500_000,
+    "lines in lists": "<ol start=999999><li>" * 8 + "<pre>" + "a\n" * 500_000,
+    "lines in quotes": "<blockquote>" * 8 + "<pre>" + "a\n" * 500_000,
+    "links": f"<base href='https://h/{'a/' * 490}'>" + "<img alt=x src=../b>" * 19_000,
+    "links to nothing": f"<base href='https://h/{'a/' * 490}'>"
+    + f"<img alt=x src={'b' * 20}>" * 19_000,
+    "links from nowhere": f"<base href='https://h/{'/' * 970}'>" + "<img alt=x src=../b>" * 19_000,
+}
+
+
+@pytest.mark.parametrize("name", LABORIOUS)
+def test_no_simple_page_takes_much_longer_than_others(name: str) -> None:
+    assert is_simple(LABORIOUS[name])
+
+    def measure(html: str) -> float:
+        start = time.process_time()
+        extract_page(html)
+        return time.process_time() - start
+
+    ordinary = "<p>" + "<b>word</b> " * 9_500 + "a " * 400_000
+    usual = sum(measure(ordinary) for _ in range(3)) / 3
+    assert min(measure(LABORIOUS[name]) for _ in range(2)) < 3.5 * usual
 
 
 async def test_pages_that_may_be_expensive_are_not_read_in_this_process() -> None:

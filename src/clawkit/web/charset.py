@@ -81,7 +81,7 @@ def _decode(body: bytes, codec: str, is_cut: bool) -> str:
 
 
 def _codec_in(content_type: str) -> str:
-    found = re.search(r"(?i);\s*charset\s*=\s*[\"']?\s*([^\s\"';,]{1,40})", content_type)
+    found = re.search(r"(?i);\s*+charset\s*+=[\s\"']*+([^\s\"';,]{1,40})", content_type)
     return _CODECS.get(found[1].lower(), "") if found else ""
 
 

@@ -15,6 +15,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 MAX_DEPTH = 150
 """Deeper elements become siblings."""
 MAX_ELEMENTS = 100_000
+MAX_LABEL = 500
 
 
 def names(text: str) -> frozenset[str]:
@@ -39,16 +40,22 @@ _UNSEEN = (
     # Joiners shape letters of some scripts, and emoji; in ASCII they only hide words.
     "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
 )
-_NO_SIZE = r"0+(?:\.0*)?(?:px|r?em|pt|%|v[wh])?"
-_FAR = r"-\d{3,}(?:\.\d*)?(?:px|r?em|pt|%|v[wh])?"
+# Comments, texts and addresses, which may have any characters in them; and escaped characters.
+_STYLE_PARTS = (
+    r"""(?s)/\*.*?(?:\*/|\Z)|"(?:[^"\\\n]|\\.)*+"?|'(?:[^'\\\n]|\\.)*+'?"""
+    r"""|(?<![\w-])url\(\s*+[^"'\s)][^)]*+\)?|\\(?:0{0,4}([0-9a-f]{2})\s?|(\S))"""
+)
+_ZERO = r"(?:calc\()?[-+]?(?:0+(?:\.0*)?|\.0+)(?![\d.])[a-z0-9%+-]*\)?"
+_FAR = r"-\d{3,}(?:\.\d*)?[a-z%]*"
 _HIDING = re.compile(
     r"display:none|visibility:(?:hidden|collapse)|content-visibility:hidden"
-    rf"|opacity:(?:0+(?:\.0*)?|\.0+)%?|font-size:{_NO_SIZE}"
+    rf"|(?:opacity|font-size|scale|zoom):{_ZERO}"
     rf"|(?:left|right|top|bottom|text-indent|margin(?:-left|-top)?):{_FAR}"
     r"|clip:rect\((?:[01](?:px)?,?){4}\)|clip-path:inset\((?:50|100)%\)|color:transparent"
     r"|transform:scale\(0\)"
 )
-_EMPTY_BOX = re.compile(rf"(?:max-)?(?:width|height):{_NO_SIZE}")
+_CLIPPED = re.compile(r"overflow(?:-[xy])?:[a-z]*(?:hidden|clip)[a-z]*")
+_EMPTY_BOX = re.compile(rf"(?:max-|line-)?(?:width|height):{_ZERO}")
 _STREAMED = r"""\$R[CRS]\([^()]{0,200}?["'](S:\w+)["']"""
 _HIDDEN_CLASSES = names(
     "visually-hidden visuallyhidden sr-only screen-reader-text screen-reader-only "
@@ -77,8 +84,9 @@ class Element:
 
     @property
     def label(self) -> str:
-        """Its class and id, which often say what it is for."""
-        return f"{self.attrs.get('class', '')} {self.attrs.get('id', '')}".strip().lower()
+        """Its class and id, which often say what it is for; cut, since it is read often."""
+        class_, id_ = self.attrs.get("class", ""), self.attrs.get("id", "")
+        return f"{class_[:MAX_LABEL]} {id_[:MAX_LABEL]}".strip().lower()
 
     def walk(self) -> list[Element]:
         """It and all elements in it, parents before their children."""
@@ -108,10 +116,7 @@ class Element:
             return
         for parent in {each.parent for each in dropped if each.parent}:
             parent.children = [each for each in parent.children if each not in dropped]
-        for element in dropped:
-            for above in element.above():
-                above.size -= element.size
-                above.links -= element.links
+        self.measure()
 
     def measure(self) -> None:
         for element in reversed(self.walk()):
@@ -199,15 +204,17 @@ def clean_text(text: str, *, keeps_space: bool = False) -> str:
 
 def is_hidden(attrs: dict[str, str]) -> bool:
     """Whether people do not see an element with these attributes."""
-    if "hidden" in attrs or attrs.get("aria-hidden", "").lower() == "true":
+    if "hidden" in attrs or "popover" in attrs or attrs.get("aria-hidden", "").lower() == "true":
         return True
     if not _HIDDEN_CLASSES.isdisjoint(attrs.get("class", "").split()):
         return True
     if not (style := attrs.get("style")):
         return False
-    plain = re.sub(r"/\*.*?(?:\*/|$)|[\s\\]+", "", style[:2_000].lower())
-    rules = {rule.partition("!")[0] for rule in plain.split(";")}
+    style = style.lower()
+    read = re.sub(_STYLE_PARTS, lambda part: chr(int(part[1] or "0", 16)) + (part[2] or ""), style)
+    # Also without regard to what encloses a rule: no trick may show what is hidden.
+    plain = re.sub(r"[\s\\\0]+", "", f"{read};{style}".lower())
+    rules = {rule.partition("!")[0] for rule in set(re.sub("[{}]", ";", plain).split(";"))}
     if any(map(_HIDING.fullmatch, rules)):
         return True
-    is_clipped = "overflow:hidden" in rules or "overflow:clip" in rules
-    return is_clipped and any(map(_EMPTY_BOX.fullmatch, rules))
+    return any(map(_CLIPPED.fullmatch, rules)) and any(map(_EMPTY_BOX.fullmatch, rules))

@@ -105,7 +105,8 @@ def _stored_text(parser: LexborHTMLParser) -> str:
                 todo += value
     # Not parsed: it was not counted when the page was found to be simple.
     best = re.sub(r"</?[a-zA-Z][^<>]{0,1000}>", " ", best)
-    return "\n\n".join(line for each in best.splitlines() if (line := clean_text(each).strip()))
+    lines = clean_text("\n".join(best.splitlines()), keeps_space=True).split("\n")
+    return "\n\n".join(line for each in lines if (line := " ".join(each.split())))
 
 
 def find_main(root: Element) -> Element:
@@ -145,17 +146,19 @@ def _find_labelled_asides(root: Element, total: int) -> set[Element]:
     labels much of the text says nothing."""
     dropped = set[Element]()
     doubtful: dict[int, list[Element]] = {}
+    labels: dict[Element | None, int] = {}
+    """The doubtful words of an element and of those that it is in, one bit each."""
     limit = _LABEL_SHARE * total
     read = cache(_read_label)  # many elements have the same
     for element in root.walk():
+        labels[element] = above = labels.get(element.parent, 0)
         if element.size < limit and (word := read(element.label)) is not None:
-            if word:
-                doubtful.setdefault(word, []).append(element)
-            else:
+            if not word:
                 dropped.add(element)
-    for elements in doubtful.values():
-        group = set(elements)
-        outer = [each for each in elements if group.isdisjoint(each.above())]
+            elif not above >> word & 1:
+                doubtful.setdefault(word, []).append(element)
+                labels[element] = above | 1 << word
+    for outer in doubtful.values():
         if sum(each.size for each in outer) < limit:
             dropped.update(outer)
     return dropped

@@ -306,7 +306,7 @@ def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) ->
 def _depth(json: str) -> int:
     """How deep the arrays and objects of a text are in each other."""
     # It also matches a string without an end, so that none is looked at twice.
-    marks = re.findall(r'(?s)[\[{\]}]|"(?:[^"\\]|\\.?)*(?:"|\Z)', json)
+    marks = re.findall(r'(?s)[\[{\]}]|"(?:[^"\\]|\\.?)*+(?:"|\Z)', json)
     steps = (1 if each in "[{" else -1 for each in marks if each[0] != '"')
     return max(accumulate(steps), default=0)
 
@@ -336,9 +336,12 @@ def _in_mode(markdown: str, mode: ExtractMode) -> str:
     """Markdown, for the mode `text` without its marks."""
     if mode == "markdown":
         return markdown
-    text = re.sub(r"!?\[([^\]\n]{0,500})\]\([^)\n]{0,2000}\)", r"\1", markdown)
+    # No part may have what it begins with in it: a hostile text must not take time.
+    text = re.sub(r"!?\[([^\[\]\n]{0,500}+)\]\([^)\[\n]{0,2000}+\)", r"\1", markdown)
     text = re.sub(r"(?m)^[ \t]{0,3}(?:#{1,6}[ \t]+|>[ \t]?|```.*$)", "", text)
-    return re.sub(r"(\*\*|__|`)(?=\S)([^\n]{1,500}?)(?<=\S)\1", r"\2", text)
+    for mark in (r"\*\*", "__", "`"):
+        text = re.sub(rf"{mark}(?=\S)([^\n{mark[-1]}]{{1,500}}+)(?<=\S){mark}", r"\1", text)
+    return text
 
 
 _NEVER = "(?!)"

@@ -28,7 +28,7 @@ MAX_SIMPLE = 1024 * 1024
 MAX_SIMPLE_TAGS = 20_000
 MAX_SIMPLE_STEPS = 10_000_000
 """Elements that are open at each tag, which the parser may look at."""
-MAX_SIMPLE_COPIES = 10_000_000
+MAX_SIMPLE_COPIES = 5_000_000
 """Characters in the tags of those of them that format text, which the parser may repeat."""
 MAX_SIMPLE_ATTRIBUTES = 128
 """Of a tag: the parser compares each with all before it."""
@@ -37,8 +37,15 @@ MAX_SIMPLE_ROOTS = 16
 MAX_ANSWER = 64 * 1024 * 1024
 
 _FORMATTING = frozenset(b"a b big code em font i nobr s small strike strong tt u".split())
-_ELEMENT_SIZE = 100
-"""What an element takes, in characters of a tag."""
+_ELEMENT_SIZE, _ATTRIBUTE_SIZE = 100, 30
+"""What an element and an attribute take, in characters of a tag."""
+_BEFORE_ATTRIBUTES = b" \t\n\f\r/\"'"
+_IGNORED = frozenset(
+    b"body caption col colgroup form frame frameset head html optgroup option select tbody td "
+    b"tfoot th thead tr".split()
+)
+"""Tags that the parser may pass over, and then copy the text before them with what follows."""
+MAX_SIMPLE_TEXT = 100_000_000
 _EMPTY = frozenset(b"br embed hr img meta".split())
 """Elements that are never open, not even in drawings."""
 # A tag from its name on, as parsers read it; `@` is a character that must not be in it.
@@ -93,12 +100,15 @@ def is_simple(html: str) -> bool:
     """
     # Not white space in tags, unlike in expressions.
     data = html.encode("utf-8", "replace").lower().replace(b"\v", b"?")
-    if len(data) > MAX_SIMPLE or data.count(b"<") > MAX_SIMPLE_TAGS:
+    if len(data) > MAX_SIMPLE or (tags := data.count(b"<")) > MAX_SIMPLE_TAGS:
+        return False
+    # At each option, the parser may look at all of a page.
+    if data.count(b"<option") * tags > MAX_SIMPLE_STEPS:
         return False
     if data.count(b"<html") + data.count(b"<body") > MAX_SIMPLE_ROOTS:
         return False
     opened: list[tuple[bytes, int]] = []
-    formatting = steps = copies = 0
+    formatting = steps = copies = text = start = 0
     for found in _MARKUP.finditer(data):
         kind = found.lastindex
         if kind is None:
@@ -106,6 +116,11 @@ def is_simple(html: str) -> bool:
         name = found[kind]
         if kind == _TOO_LONG:
             return False
+        if name[0] == _SLASH or name in _IGNORED or kind != _REGULAR:
+            if kind != _REGULAR or len(found[0]) > len(name) + 2:
+                text += found.start() - start
+        else:
+            start = found.start()
         if kind == _REGULAR and name[0] == _SLASH:
             if opened and opened[-1][0] == name[1:]:
                 formatting -= opened.pop()[1]
@@ -113,13 +128,16 @@ def is_simple(html: str) -> bool:
             size = 0
             if name in _FORMATTING:
                 # Where a tag that is not regular ends is not known.
-                length = found.end() - found.start() if kind == _REGULAR else len(data)
-                size = _ELEMENT_SIZE + length
+                tag = found[0] if kind == _REGULAR else data
+                attributes = len(tag) - len(tag.translate(None, _BEFORE_ATTRIBUTES))
+                size = _ELEMENT_SIZE + _ATTRIBUTE_SIZE * attributes + len(tag)
             # No end tag matches the others.
             opened.append((name if kind == _REGULAR else b"", size))
             formatting += size
         steps += len(opened)
         copies += formatting
+    if text > MAX_SIMPLE_TEXT:
+        return False
     return steps <= MAX_SIMPLE_STEPS and copies <= MAX_SIMPLE_COPIES
 
 

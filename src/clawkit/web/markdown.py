@@ -19,6 +19,8 @@ MAX_LINK_CHARS = 500_000
 """Of the addresses in a page; a short relative link may become a long one."""
 MAX_INDENTS = 8
 """Nested lists and quotes; deeper ones are not indented further."""
+MAX_REWRITES = 8
+"""How often the text is changed by the elements that it is in, on average."""
 
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _PREFORMATTED = ("pre", "listing", "xmp", "plaintext")
@@ -29,7 +31,7 @@ _ANCHORS = ("¶", "#", "§", "🔗")
 _BREAK = "\x00"
 # At the start of a line: headings, quotes, list items, fences, rules and underlined headings.
 _LINE_START = re.compile(
-    r"^(?=#{1,6}(?:\s|$)|>|[-+*](?:\s|$)|`{3}|~{3}|([-=_*])(?:[ \t]*\1)*[ \t]*$)"
+    r"^(?=#{1,6}(?:\s|$)|>|[-+*](?:\s|$)|`{3}|~{3}|([-=_*])(?:[ \t]*+\1)*+[ \t]*$)"
     r"|^(\d{1,9})(?=[.)](?:\s|$))",
     re.MULTILINE,
 )
@@ -38,7 +40,8 @@ _INLINE = re.compile(r"<(?=[a-zA-Z/!?])|\](?=[(\[:])|\\(?=[!-/:-@\[-`{-~])")
 
 def write_markdown(root: Element, *, base_url: str = "", plain: bool = False) -> str:
     """The text of an element, as Markdown or without any markup. Links are absolute."""
-    return _join(_Writer(base_url, plain).blocks(root.children, 0)).strip("\n")
+    writer = _Writer(base_url, plain, MAX_REWRITES * (root.size + MAX_LINK_CHARS))
+    return _join(writer.blocks(root.children, 0)).strip("\n")
 
 
 def join_url(base: str, target: str) -> str:
@@ -52,9 +55,11 @@ def join_url(base: str, target: str) -> str:
 
 
 class _Writer:
-    def __init__(self, base_url: str, plain: bool) -> None:
+    def __init__(self, base_url: str, plain: bool, rewrites: int) -> None:
         self._base_url = base_url
         self._plain = plain
+        self._rewrites = rewrites
+        """Characters that may still be changed."""
         self._link_chars = 0
 
     def blocks(self, children: Iterable[Element | str], indents: int) -> list[str]:
@@ -79,7 +84,7 @@ class _Writer:
     def _block(self, element: Element, indents: int) -> list[str]:
         tag = element.tag
         if tag in _HEADINGS:
-            text = " ".join(_join(self.blocks(element.children, indents)).split())
+            text = self._one_line(_join(self.blocks(element.children, indents)))
             return [text if self._plain else f"{_HEADINGS[tag]} {text}"] if text else []
         if tag in _PREFORMATTED:
             text = _text_of(element).strip("\n")
@@ -88,7 +93,7 @@ class _Writer:
             return self._list(element, indents)
         if tag == "blockquote":
             inner = _join(self.blocks(element.children, indents + 1))
-            return [self._quote(inner) if indents < MAX_INDENTS else inner] if inner else []
+            return [self._item(">", inner) if indents < MAX_INDENTS else inner] if inner else []
         if tag == "table":
             return self._table(element, indents)
         if tag == "hr":
@@ -126,7 +131,7 @@ class _Writer:
 
     def _link(self, text: str, href: str) -> str:
         url = "" if self._plain else self._url(href)
-        words = " ".join(text.replace(_BREAK, " ").split())
+        words = self._one_line(text.replace(_BREAK, " "))
         if not url or words.startswith("!["):
             return text
         before, after = " " * text[0].isspace(), " " * text[-1].isspace()
@@ -139,10 +144,11 @@ class _Writer:
 
     def _url(self, target: str) -> str:
         """The absolute address; empty for places in the page, and if there are too many."""
-        url = "" if target.startswith("#") else join_url(self._base_url, target)
-        if not url or self._link_chars > MAX_LINK_CHARS:
+        if target.startswith("#") or self._link_chars > MAX_LINK_CHARS:
             return ""
-        self._link_chars += len(url)
+        url = join_url(self._base_url, target)
+        # Every part of the base is looked at, whether or not it is in the address.
+        self._link_chars += len(url) + self._base_url.count("/")
         return url.replace("(", "%28").replace(")", "%29").replace("<", "%3C").replace(">", "%3E")
 
     def _list(self, element: Element, indents: int) -> list[str]:
@@ -191,7 +197,7 @@ class _Writer:
         return found
 
     def _escape(self, text: str) -> str:
-        return text if self._plain else _INLINE.sub(r"\\\g<0>", text)
+        return text if self._plain else _INLINE.sub(lambda found: f"\\{found[0]}", text)
 
     def _code_block(self, element: Element, text: str) -> str:
         fence = "`" * max(3, _longest_run(text) + 1)
@@ -204,15 +210,22 @@ class _Writer:
         pad = " " if text[0] == "`" or text[-1] == "`" else ""
         return f"{fence}{pad}{text}{pad}{fence}"
 
-    def _quote(self, inner: str) -> str:
-        if self._plain:
-            return inner
-        return "\n".join(f"> {line}".rstrip() for line in inner.split("\n"))
-
     def _item(self, mark: str, inner: str) -> str:
         if self._plain:
-            return inner if mark in ("-", ":") else f"{mark} {inner}"
-        return f"{mark} " + re.sub(r"\n(?=[^\n])", "\n" + " " * (len(mark) + 1), inner)
+            return inner if mark in "-:>" else f"{mark} {inner}"
+        if self._may_change(inner):
+            start = "\n> " if mark == ">" else "\n" + " " * (len(mark) + 1)
+            blank, bare = f"{start}\n", f"{start.rstrip(' ')}\n"
+            # Twice: blank lines that follow each other share a line break.
+            inner = inner.replace("\n", start).replace(blank, bare).replace(blank, bare)
+        return f"{mark} {inner}"
+
+    def _one_line(self, text: str) -> str:
+        return " ".join(text.split()) if self._may_change(text) else text
+
+    def _may_change(self, text: str) -> bool:
+        self._rewrites -= len(text)
+        return self._rewrites > 0
 
     def _grid(self, rows: list[list[str]]) -> str:
         if self._plain:
