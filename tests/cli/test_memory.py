@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -326,7 +327,7 @@ def test_indexes_of_workspaces_that_are_gone_are_removed_if_asked(
         told = type_in("doctor", "--fix", "--workspace", str(workspace)).out
         assert re.search(r"warn +2 indexes \(\S+ KB\) of workspaces that do not exist: ", told)
         assert str(places[0]) in told
-        assert "clawkit memory prune, unless they are only not mounted" in told
+        assert "clawkit memory prune, unless they are on a disk that is not mounted" in told
         assert {*folder.iterdir()} == files
     refused = type_in("memory", "prune")
     assert (refused.code, "nothing was removed; add --yes" in refused.err) == (2, True)
@@ -340,3 +341,22 @@ def test_indexes_of_workspaces_that_are_gone_are_removed_if_asked(
     assert files - left == {Path(gone["path"]), Path(gone["path"] + ".lock")}
     assert Path(kept["path"]) in left
     assert "1 index" not in type_in("doctor", "--workspace", str(workspace)).out
+
+
+def test_ctrl_c_at_the_question_forgets_nothing(note: Path, workspace: Path) -> None:
+    ours, theirs = pty.openpty()
+    line = [*PROGRAM, "memory", "forget", "MEMORY.md", "--workspace", str(workspace)]
+    with subprocess.Popen(
+        line, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(ours, 4_096)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
+            os.close(ours)
+    assert note.exists()
