@@ -156,7 +156,9 @@ def test_sessions_are_searched_if_they_are_indexed(typed: Type, workspace: Path)
     made = store.create("main", workspace=str(workspace), model="a/b", name="work")
     store.append(made.id, User((Text("the tea is in the cupboard"),)))
     store.close()
-    assert typed("search", "cupboard", "--corpus", "sessions", "--json").json["results"] == []
+    none = typed("search", "cupboard", "--corpus", "sessions", "--json").json
+    assert none["results"] == []
+    assert none["warning"].startswith("past sessions are not indexed: memory.search.sources")
     configure({"memory": {"search": {"sources": ["memory", "sessions"]}}})
     done = typed("search", "cupboard", "--corpus", "sessions")
     assert f"sessions/{made.id}:1-1" in done.out
