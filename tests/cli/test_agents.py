@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -211,17 +212,20 @@ def test_a_command_of_an_agent_changes_nothing(
     [
         *("memory index", "memory search tea", "models list", "models status", "models write"),
         *("sessions list", "sessions tree", "skills list", "tools list", "heartbeat run"),
-        *("wake hello", "sandbox explain ls"),
+        *("wake hello", "sandbox explain ls", "agent -m list", "agent -m list --no-session"),
+        *("chat hello", "mcp serve"),
     ],
 )
 def test_no_command_accepts_an_unknown_agent(
-    capsys: pytest.CaptureFixture[str], command: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """Also if none is configured: what was meant for the main agent would be kept elsewhere."""
     home = Path(os.environ["CLAWKIT_HOME"])
     before = {*home.rglob("*")}
-    with pytest.raises(SystemExit) as end:
-        run([*command.split(), "--agent", "nope"])
+    with open(os.devnull) as nothing, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", nothing)
+        with pytest.raises(SystemExit) as end:
+            run([*command.split(), "--agent", "nope"])
     said = capsys.readouterr().err
     assert (end.value.code, "agent 'nope'" in said) == (2, True), said
     assert not [each for each in {*home.rglob("*")} - before if "nope" in str(each)]

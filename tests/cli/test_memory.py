@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import signal
+import subprocess
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -160,7 +161,9 @@ def test_sessions_are_searched_if_they_are_indexed(typed: Type, workspace: Path)
     made = store.create("main", workspace=str(workspace), model="a/b", name="work")
     store.append(made.id, User((Text("the tea is in the cupboard"),)))
     store.close()
-    assert typed("search", "cupboard", "--corpus", "sessions", "--json").json["results"] == []
+    none = typed("search", "cupboard", "--corpus", "sessions", "--json").json
+    assert none["results"] == []
+    assert none["warning"].startswith("past sessions are not indexed: memory.search.sources")
     configure({"memory": {"search": {"sources": ["memory", "sessions"]}}})
     done = typed("search", "cupboard", "--corpus", "sessions")
     assert f"sessions/{made.id}:1-1" in done.out
@@ -331,7 +334,7 @@ def test_indexes_of_workspaces_that_are_gone_are_removed_if_asked(
         told = type_in("doctor", "--fix", "--workspace", str(workspace)).out
         assert re.search(r"warn +2 indexes \(\S+ KB\) of workspaces that do not exist: ", told)
         assert str(places[0]) in told
-        assert "clawkit memory prune, unless they are only not mounted" in told
+        assert "clawkit memory prune, unless they are on a disk that is not mounted" in told
         assert {*folder.iterdir()} == files
     refused = type_in("memory", "prune")
     assert (refused.code, "nothing was removed; add --yes" in refused.err) == (2, True)
@@ -363,3 +366,22 @@ def test_an_index_is_kept_if_its_workspace_comes_back_or_is_unclear(
     back = structs.replace(found, workspace=str(tmp_path))
     assert (remove_index(back), os.path.exists(found.path)) == (False, True)
     assert (remove_index(found), os.path.exists(found.path)) == (True, False)
+
+
+def test_ctrl_c_at_the_question_forgets_nothing(note: Path, workspace: Path) -> None:
+    ours, theirs = pty.openpty()
+    line = [*PROGRAM, "memory", "forget", "MEMORY.md", "--workspace", str(workspace)]
+    with subprocess.Popen(
+        line, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while b"[y/N]" not in said:
+            said += os.read(ours, 4_096)
+        process.send_signal(signal.SIGINT)
+        try:
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
+            os.close(ours)
+    assert note.exists()

@@ -119,6 +119,8 @@ async def test_part_of_a_note(workspace: Path) -> None:
     rest = await ask(workspace, "memory_get", path="memory/long.md", **{"from": 121})
     assert (rest.details["lines"], rest.details["truncated"]) == (80, False)
     assert "nextFrom" not in rest.details
+    after = await ask(workspace, "memory_get", path="memory/long.md", **{"from": 201})
+    assert (after.as_text(), after.details["text"]) == ("[no line 201]", "")
     some = await ask(workspace, "memory_get", path="memory/long.md", lines=2, **{"from": 5})
     assert some.details == {
         "path": "memory/long.md",

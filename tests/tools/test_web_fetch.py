@@ -236,7 +236,7 @@ async def test_failures_say_what_the_server_said_and_are_not_cached(workspace: P
         assert "Gone" in gone.as_text()
         assert "x()" not in gone.as_text()
         assert len((await fetch()).details["error"]) < 4_200
-        assert (await fetch()).details["error"] == "Web fetch failed (503): no message"
+        assert (await fetch()).details["error"] == "Web fetch failed (503): no reason given"
         assert not (await fetch()).is_error
     async with trying(workspace, respond("", "text/html")) as fetch:
         assert "nothing to read" in (await fetch()).details["error"]

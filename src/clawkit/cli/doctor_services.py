@@ -414,7 +414,7 @@ def check_memory(loaded: Loaded, workspace: str | None) -> Findings:
         names = ", ".join(one_line(each.workspace, 100) for each in gone[:3])
         more = ", …" if len(gone) > 3 else ""
         what = f"{number} ({human_size(size)}) of workspaces that do not exist: {names}{more}"
-        yield warn(what, "clawkit memory prune, unless they are only not mounted")
+        yield warn(what, "clawkit memory prune, unless they are on a disk that is not mounted")
 
 
 def check_skills(loaded: Loaded, workspace: str | None) -> Findings:

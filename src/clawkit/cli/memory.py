@@ -147,9 +147,7 @@ def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
     """
     progress = _IndexProgress()
     try:
-        found = place.use(
-            lambda _, memory: memory.index(rebuild=rebuild, on_progress=progress.show)
-        )
+        found = place.use(lambda _, notes: notes.index(rebuild=rebuild, on_progress=progress.show))
     finally:
         progress.end()
     _report(found, as_json)
@@ -207,13 +205,9 @@ def search(
 
     found, indexed = place.use(work)
     if as_json:
-        facts = {
-            "mode": found.mode,
-            "provider": found.provider or None,
-            "model": found.model or None,
-        }
-        results = msgspec.to_builtins(found.hits)
-        cli.print_json({"results": results, **facts, "warning": found.warning or None})
+        service = {"provider": found.provider or None, "model": found.model or None}
+        facts = {"mode": found.mode, **service, "warning": found.warning or None}
+        cli.print_json({"results": msgspec.to_builtins(found.hits), **facts})
         return
     for hit in found.hits:
         head = f"{hit.path}:{hit.start_line}-{hit.end_line}"
@@ -290,8 +284,8 @@ def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
 def prune(yes: bool, as_json: bool) -> None:
     """Remove the indexes of workspaces that no longer exist.
 
-    No notes are removed. If a workspace is only not mounted, its index is made again when it is
-    used, with its embeddings, which an embedding service may charge for.
+    No notes are removed. If a workspace exists on a disk that is not mounted, its index is made
+    again when it is used, with its embeddings, which an embedding service may charge for.
     """
     cli.refuse_commands("remove indexes")
     found = find_orphans(os.environ)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -266,11 +267,15 @@ def confirm(question: str, refused: str, about: Iterable[str] = ()) -> None:
         raise click.UsageError(f"there is no terminal to confirm on, so {refused}; add --yes")
     for line in about:
         click.echo(f"  {printable(line, '')}", err=True)
+    # That of asyncio would not interrupt the question.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         is_yes = click.confirm(question, err=True)
     except click.Abort:
         click.echo(err=True)  # ends the line of the question
         raise
+    finally:
+        signal.signal(signal.SIGINT, handler)
     if not is_yes:
         raise ToolAuthorizationError(refused, reason="person")
 

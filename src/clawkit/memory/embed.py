@@ -238,13 +238,12 @@ class HttpEmbedder:
             async with request as response:
                 answer = await response.read((len(texts) + 1) * _MAX_DIMENSION * _MAX_NUMBER)
         except NetError as error:
-            raise from_net(self.provider, error) from None
+            raise from_net(self.provider, error, self._service.key) from None
         except (ConfigError, SecretError) as error:
             raise ModelError("refused", f"{self.provider}: {error}") from None
         if not 200 <= response.status < 300:
-            raise from_response(
-                self.provider, response.status, response.headers, answer, secrets=secrets
-            )
+            given = (self.provider, response.status, response.headers, answer)
+            raise from_response(*given, secrets=secrets, setting=self._service.key)
         try:
             vectors = msgspec.json.decode(answer, type=_EmbeddingAnswer).vectors()
         except (msgspec.DecodeError, RecursionError):

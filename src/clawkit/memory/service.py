@@ -152,14 +152,12 @@ class LocalMemory:
             problem = f"the search took longer than {SEARCH_S:.0f} seconds; try a shorter query"
             raise ToolError(problem) from None
         active, error = self._embedding.active, self._embedding.problem
-        return MemoryHits(
-            hits,
-            "hybrid" if is_mixed else "keyword",
-            active.provider if active else "",
-            active.model if active else "",
-            "; ".join(filter(None, (warning, error))),
-            error,
-        )
+        by = (active.provider, active.model) if active else ("", "")
+        missing = ""
+        if corpus != "memory" and self._transcripts is None:
+            missing = "past sessions are not indexed: memory.search.sources has no 'sessions'"
+        said = "; ".join(filter(None, (missing, warning, error)))
+        return MemoryHits(hits, "hybrid" if is_mixed else "keyword", *by, said, error)
 
     def _find(
         self,

@@ -141,13 +141,15 @@ def from_response(
     *,
     secrets: Iterable[str] = (),
     credential: str = "",
+    setting: str = "",
     now: float | None = None,
 ) -> ModelError:
     """The error for an HTTP response. `headers` have lower-case names.
 
     Also for errors inside a stream and errors with status 200, for which the body decides.
     `secrets` are the credentials that were sent; they are masked in the message. `credential` is
-    the id of the one that was used.
+    the id of the one that was used, `setting` where the service is configured, if that is not
+    `models.providers`.
     """
     said = read_said(body)
     kind = _kind(status, said)
@@ -170,11 +172,11 @@ def from_response(
         # Not `credential:`, which would look like the name of a secret, so that the rest would be
         # masked.
         what += " it was sent"
-    message = _sentence(what, words, _advice(provider, kind, wait, credential))
+    message = _sentence(what, words, _advice(provider, kind, wait or 0, credential, setting))
     return ModelError(kind, message, status=status, retry_after_s=wait)
 
 
-def from_net(provider: str, error: NetError) -> ModelError:
+def from_net(provider: str, error: NetError, setting: str = "") -> ModelError:
     """The error for a connection that failed before an answer, or timed out."""
     kinds: Mapping[str, ErrorKind] = {
         "refused": "refused",
@@ -186,13 +188,14 @@ def from_net(provider: str, error: NetError) -> ModelError:
         "protocol": "malformed",
     }
     kind = kinds.get(error.kind, "network")
-    advice = _advice(provider, kind)
+    setting = setting or f"models.providers.{provider}"
+    advice = _advice(provider, kind, setting=setting)
     if error.kind == "absent":
-        advice = f"Check models.providers.{provider}, and that the server is running."
+        advice = f"Check {setting}, and that the server is running."
     elif kind in ("refused", "network", "not_found"):
         known = PROVIDERS.get(provider)
         local = f", and that {provider} is running" if known and known.is_local else ""
-        advice = f"Check models.providers.{provider} and the network{local}."
+        advice = f"Check {setting} and the network{local}."
     made = AbsentError if error.kind == "absent" else ModelError
     return made(kind, _sentence(provider, shown(str(error), ()), advice))
 
@@ -275,11 +278,13 @@ def _kind_by_words(status: int, text: str) -> ErrorKind | None:
     return None
 
 
-def _advice(provider: str, kind: ErrorKind, wait: float | None = None, credential: str = "") -> str:
+def _advice(
+    provider: str, kind: ErrorKind, wait: float = 0, credential: str = "", setting: str = ""
+) -> str:
     """What a person can do about it, in one sentence."""
-    setting = f"models.providers.{provider}"
+    setting = setting or f"models.providers.{provider}"
     if kind != "auth":
-        later = f"in {human_time(wait)}" if wait and wait >= 1 else "later"
+        later = f"in {human_time(wait)}" if wait >= 1 else "later"
         return _MEANING[kind][1].format(provider=provider, setting=setting, later=later)
     source, _, name = credential.partition(":")
     if source == "env":

@@ -64,8 +64,7 @@ class UrlGuard(msgspec.Struct, frozen=True):
         is_open = policy.dangerously_allow_private_network or is_named
         is_local = kind_of_name(host) != "metadata" and is_listed(host, _LOCAL_NAMES)
         if is_local and not is_open:
-            why = f"a local name; {setting}.allowedHostnames can allow it"
-            raise _refused(target, why)
+            raise _refused(target, f"a local name; {setting}.allowedHostnames can allow it")
         networks = {
             "allowRfc2544BenchmarkRange": policy.allow_rfc2544_benchmark_range,
             "allowIpv6UniqueLocalRange": policy.allow_ipv6_unique_local_range,
@@ -108,21 +107,24 @@ async def get_following(
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
     target = parse_url(url)
-    seen = {target.url}
-    was_downgraded = False
+    seen, was_downgraded = {target.url}, False
     while True:
-        async with client.stream(
-            "GET",
-            target.url,
-            headers=headers,
-            route=guard.route(target.url),
-            timeout_s=max(0.001, until - loop.time()),
-            idle_s=idle_s,
-        ) as response:
-            location = response.headers.get("location", "")
-            if response.status not in _REDIRECTS or not location:
-                yield Arrival(response, target.url, was_downgraded)
-                return
+        try:
+            async with client.stream(
+                "GET",
+                target.url,
+                headers=headers,
+                route=guard.route(target.url),
+                timeout_s=max(0.001, until - loop.time()),
+                idle_s=idle_s,
+            ) as response:
+                location = response.headers.get("location", "")
+                if response.status not in _REDIRECTS or not location:
+                    yield Arrival(response, target.url, was_downgraded)
+                    return
+        except NetError as error:
+            after = f"redirected from {parse_url(url).place}: " if len(seen) > 1 else ""
+            raise NetError(error.kind, f"{after}{error}") from None
         there = _resolve(target, location)
         if there.url in seen:
             raise NetError("protocol", f"{target.place} redirects in a loop; it may need cookies")

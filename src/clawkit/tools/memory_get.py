@@ -45,7 +45,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         "truncated": following is not None,
         "status": "ok" if found.exists else "not_found",
     }
-    said = _m.as_quoted(found.path, found.text)
+    said = _m.as_quoted(found.path, found.text) if found.lines else f"[no line {params.first}]"
     if not found.exists:
         said = f"[no such note: {one_line(params.path, 200)!r}]"
     elif following is not None:

@@ -169,7 +169,7 @@ class Fetcher:
             raise ToolError(f"nothing to read: {'; '.join(filter(None, (note, said)))}")
         page, _ = await self._read(arrival, body, "text", main_only=False, is_cut=False)
         words = "\n".join(filter(None, (page.title, page.text))).strip()
-        words = wrap_external(words, arrival.url, _MAX_ERROR_CHARS) if words else "no message"
+        words = wrap_external(words, arrival.url, _MAX_ERROR_CHARS) if words else "no reason given"
         why = "; ".join(filter(None, (said, words)))
         raise ToolError(f"Web fetch failed ({page.status}): {why}")
 
