@@ -77,8 +77,8 @@ BUDGETS = {
     "policy": 775,
     # Commands in a sandbox have records, too: their processes as seen from outside; JSON-RPC over
     # pipes, which came here from lsp, because MCP servers speak it, too; programs that read hostile
-    # data, which came here from media and web.
-    "process": 4_550,
+    # data, which came here from media and web, and one of them that is ready before it is needed.
+    "process": 4_600,
     # Expressions that are slow on prose, only for texts that have a word of theirs: notes are
     # indexed in half the time.
     "redact": 475,
@@ -101,8 +101,8 @@ BUDGETS = {
     # sessions with the sender's rights; how a command would be judged, moved here from the command
     # line; how clawkit was installed; jobs as the model of a session may use them; the tools of MCP
     # servers, and where their programs run; the skills of a run; plugins in its services and hooks;
-    # its memory.
-    "top level": 4_360,
+    # its memory; names of agents that programs choose.
+    "top level": 4_365,
     # Sub-agents in both chats: their progress, their results, /subagents and /stop; scheduled jobs
     # in words, for the command line as well; skills that people invoke.
     "ui": 2_780,
@@ -110,8 +110,8 @@ BUDGETS = {
 # What the packages of the next steps may have.
 PLANNED = {
     # More than the 1,600 planned: a fallback for embeddings, a local table of tokens, and a first
-    # choice by signs, which makes vectors as fast as keywords; indexes whose workspace is gone, links
-    # in a workspace that has another name, and embeddings that are not paid for twice.
+    # choice by signs, which makes vectors as fast as keywords; indexes whose workspace is gone,
+    # links in a workspace that has another name, and embeddings that are not paid for twice.
     "memory": 1_780,
     # Plugins, skills and MCP have 4,000 together, with their commands.
     # Declarations in the keywords of three frameworks.
@@ -135,10 +135,9 @@ PLANNED = {
     # What sessions used, by day, model and agent, moved here from the gateway; what was said in
     # them, as text for memory.
     "sessions": 2_635,
-    # More than the 2,200 planned: pages are read where they can be stopped, nothing hidden in them
-    # is shown, however its style is written, no text is changed again and again,
-    # and answers of sixteen search services are checked as those of an enemy would be.
-    "web": 2_312,
+    # More than the 2,200 planned: nothing hidden in pages is shown, and answers of sixteen search
+    # services are checked as those of an enemy would be.
+    "web": 2_260,
 }
 _NOT_CODE = {
     tokenize.COMMENT,

@@ -185,7 +185,7 @@ async def test_a_call_cancelled_at_once_leaves_no_process() -> None:
 
 
 def test_a_decoder_that_was_stopped_before_it_started_ends_at_once() -> None:
-    running = IsolatedProcess[object](make_decoder())
+    running = IsolatedProcess(make_decoder())
     running.stop()
     request = b'{"op": "picture", "size": 9, "max_side": 9, "max_bytes": 9}\n'
     with pytest.raises(NoAnswerError) as caught:

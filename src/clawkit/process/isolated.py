@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from subprocess import PIPE, Popen
-from typing import IO, Generic, NamedTuple, TypeVar, cast
+from typing import IO, NamedTuple, TypeVar, cast
 
 from clawkit.core.tasks import in_thread
 from clawkit.process.confine import start_helper
@@ -54,31 +54,88 @@ class Isolated(NamedTuple):
     async def ask(self, request: Sequence[bytes], read: Read[T], timeout_s: float) -> T:
         """Start it, send a request and return what `read` makes of its output. Raises `OSError` if
         it cannot be started, `TimeoutError`, `NoAnswerError`, and what `read` raises."""
-        running = IsolatedProcess[T](self)
-        try:
-            async with asyncio.timeout(timeout_s):
-                return cast("T", await in_thread(running.run, request, read))
-        finally:
-            running.stop()
+        return await IsolatedProcess(self).ask(request, read, timeout_s)
 
 
-class IsolatedProcess(Generic[T]):
+class Prepared:
+    """A program of which one process is started before it is asked, because that takes longer than
+    most answers. Each still gets one request. For one event loop."""
+
+    def __init__(self, program: Isolated, idle_s: float = 60.0) -> None:
+        """A process that is not asked for `idle_s` is stopped."""
+        self._program = program
+        self._idle_s = idle_s
+        self._spare: IsolatedProcess | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def prepare(self) -> None:
+        """Start a process in the background, unless one is ready."""
+        if self._spare is None:
+            self._spare = IsolatedProcess(self._program)
+            self._timer = asyncio.get_running_loop().call_later(self._idle_s, self.close)
+            threading.Thread(target=self._spare.prepare, daemon=True).start()
+
+    async def ask(self, request: Sequence[bytes], read: Read[T], timeout_s: float) -> T:
+        """See `Isolated.ask`."""
+        if self._spare and not self._spare.is_alive():
+            self.close()
+        running = self._take() or IsolatedProcess(self._program)
+        self.prepare()
+        return await running.ask(request, read, timeout_s)
+
+    def _take(self) -> IsolatedProcess | None:
+        spare, self._spare = self._spare, None
+        if self._timer is not None:
+            self._timer.cancel()
+        return spare
+
+    def close(self) -> None:
+        if spare := self._take():
+            spare.stop()
+            threading.Thread(target=spare.discard, daemon=True).start()
+
+
+class IsolatedProcess:
     """One process. `run` blocks; any other thread may `stop` it."""
 
     def __init__(self, program: Isolated) -> None:
         self._program = program
         self._process: Popen[bytes] | None = None
         self._stopped = False
+        self._starting = threading.Lock()
         # A process may be signalled only before it is reaped, when its pid may be reused.
         self._lock = threading.Lock()
 
-    def run(self, request: Sequence[bytes], read: Read[T]) -> T:
-        argv, hold = self._program.argv, self._program.hold if available() else None
-        process = start_helper(argv, cwd="/", env={}, hold=hold, stdin=PIPE)
-        with self._lock:
-            self._process = process
-        if self._stopped:
+    async def ask(self, request: Sequence[bytes], read: Read[T], timeout_s: float) -> T:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return cast("T", await in_thread(self.run, request, read))
+        finally:
             self.stop()
+
+    def prepare(self) -> None:
+        """Start it; if that fails, `run` tries again, and shows why."""
+        with contextlib.suppress(OSError):
+            self._start()
+
+    def is_alive(self) -> bool:
+        """Whether it is running, or not started yet."""
+        with self._lock:
+            return self._process is None or self._process.poll() is None
+
+    def _start(self) -> Popen[bytes]:
+        with self._starting:
+            if self._process is None:
+                argv, hold = self._program.argv, self._program.hold if available() else None
+                process = start_helper(argv, cwd="/", env={}, hold=hold, stdin=PIPE)
+                with self._lock:
+                    self._process = process
+                if self._stopped:
+                    self.stop()
+            return self._process
+
+    def run(self, request: Sequence[bytes], read: Read[T]) -> T:
+        process = self._start()
         # Both are pipes, which the type of Popen does not express.
         requests, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         with answers:
@@ -89,10 +146,7 @@ class IsolatedProcess(Generic[T]):
                 answer = read(answers)
             finally:
                 self.stop()
-                # Wait without the lock: the event loop may call `stop` in the meantime.
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-                with self._lock:
-                    process.wait()
+                self._reap(process)
         if answer is None:
             raise NoAnswerError(process.returncode)
         return answer
@@ -103,3 +157,19 @@ class IsolatedProcess(Generic[T]):
             self._stopped = True
             if self._process is not None and self._process.returncode is None:
                 os.killpg(self._process.pid, signal.SIGKILL)
+
+    def discard(self) -> None:
+        """Stop it without a request, and wait for its end."""
+        self.stop()
+        with contextlib.suppress(OSError):
+            process = self._start()
+            self._reap(process)
+            for pipe in (process.stdin, process.stdout):
+                cast("IO[bytes]", pipe).close()
+
+    def _reap(self, process: Popen[bytes]) -> None:
+        # Wait without the lock: the event loop may call `stop` in the meantime.
+        with contextlib.suppress(ChildProcessError):  # it was found dead before
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            process.wait()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
+from typing import TYPE_CHECKING
 
-import msgspec
 from selectolax.lexbor import LexborHTMLParser
 
 from clawkit.text import one_line
 from clawkit.web.dom import MAX_ELEMENTS, Element, clean_text, names, visible_tree
 from clawkit.web.markdown import join_url, write_markdown
-from clawkit.web.protocols import ExtractMode
+from clawkit.web.page import Page
+
+if TYPE_CHECKING:
+    from clawkit.web.protocols import ExtractMode
 
 MAX_TITLE = 256
 MIN_TEXT = 200
@@ -42,15 +46,6 @@ _DOUBTFUL_LABEL = re.compile("|".join(f"(?<![a-z])({each})" for each in _DOUBTFU
 _MARKED_SHARE, _HEADER_SHARE, _LABEL_SHARE, _ROOT_SHARE = 0.65, 0.25, 0.2, 0.25
 _PARAGRAPHS_SHARE, _LINKS_SHARE = 0.75, 0.66
 _LINK_BLOCKS = names("div ul ol section table p dl")
-
-
-class Page(msgspec.Struct, frozen=True):
-    """What a page says."""
-
-    title: str
-    text: str
-    note: str
-    """What the reader must know about the text; empty if there is nothing."""
 
 
 def extract_page(
@@ -92,8 +87,8 @@ def _stored_text(parser: LexborHTMLParser) -> str:
     best = ""
     for script in parser.css("script[type='application/ld+json']"):
         try:
-            todo = [msgspec.json.decode(script.text().encode("utf-8", "replace"))]
-        except (msgspec.DecodeError, RecursionError):
+            todo = [json.loads(script.text())]
+        except (ValueError, RecursionError):
             continue
         while todo:
             value = todo.pop()
@@ -103,7 +98,6 @@ def _stored_text(parser: LexborHTMLParser) -> str:
                 best = max(best, text if isinstance(text, str) else "", key=len)
             elif isinstance(value, list):
                 todo += value
-    # Not parsed: it was not counted when the page was found to be simple.
     best = re.sub(r"</?[a-zA-Z][^<>]{0,1000}>", " ", best)
     lines = clean_text("\n".join(best.splitlines()), keeps_space=True).split("\n")
     return "\n\n".join(line for each in lines if (line := " ".join(each.split())))

@@ -28,6 +28,7 @@ from clawkit.store import private_dir, write_atomic
 from clawkit.text import human_size, one_line
 from clawkit.web.cache import Cache
 from clawkit.web.charset import decode
+from clawkit.web.html_worker import PageWorker
 from clawkit.web.protocols import MAX_TEXT, ExtractMode, FetchedPage
 
 SETTING = "tools.web.fetch"
@@ -71,6 +72,7 @@ class Fetcher:
         self._env = env
         self._reveal = reveal
         self._client = Client(max_idle=4)
+        self._worker = PageWorker()
         proxies = env if settings.use_trusted_env_proxy else None
         self._guard = UrlGuard(
             settings.ssrf_policy, f"{SETTING}.ssrfPolicy", plain=True, env=proxies
@@ -116,6 +118,7 @@ class Fetcher:
         return ""
 
     async def close(self) -> None:
+        self._worker.close()
         await self._client.close()
         self._cache.close()
 
@@ -146,6 +149,7 @@ class Fetcher:
         try:
             if why := await self._ask_robots(target, permits):
                 raise NetError("refused", f"{target.place} is not asked: {why}")
+            self._worker.prepare()  # most pages are HTML
             async with self._follow(target.url, permits, robots=True) as arrival:
                 limit = self._settings.max_response_bytes
                 is_ok = 200 <= arrival.response.status < 300
@@ -228,9 +232,7 @@ class Fetcher:
         text = await in_thread(decode, body, given, is_cut=is_cut)
         if kind != "html":
             return await in_thread(_as_text, page, text, kind, mode), ""
-        from clawkit.web.html_worker import extract  # it loads the parser
-
-        found = await extract(
+        found = await self._worker.read(
             text, base_url=arrival.url, mode=mode, main_only=main_only, timeout_s=_EXTRACT_S
         )
         page = replace(page, extractor="readability" if main_only else "raw-html")
@@ -305,8 +307,9 @@ def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) ->
 
 def _depth(json: str) -> int:
     """How deep the arrays and objects of a text are in each other."""
+    plain = json.replace("\\\\", "").replace('\\"', "")  # no quotes in strings
     # It also matches a string without an end, so that none is looked at twice.
-    marks = re.findall(r'(?s)[\[{\]}]|"(?:[^"\\]|\\.?)*+(?:"|\Z)', json)
+    marks = re.findall(r'[\[{\]}]|"[^"]*+"?', plain)
     steps = (1 if each in "[{" else -1 for each in marks if each[0] != '"')
     return max(accumulate(steps), default=0)
 

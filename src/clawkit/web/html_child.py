@@ -18,7 +18,9 @@ NO_MEMORY = 3
 
 def main() -> None:
     sys.path += sys.argv[1:]
-    import msgspec
+    import json
+
+    from selectolax.lexbor import SelectolaxError
 
     from clawkit.web.extract import extract_page
 
@@ -30,9 +32,9 @@ def main() -> None:
         soft = most if hard == resource.RLIM_INFINITY else min(most, hard)
         resource.setrlimit(which, (soft, hard if which == resource.RLIMIT_CPU else soft))
     try:
-        request = msgspec.json.decode(sys.stdin.buffer.read())
-        answer = msgspec.json.encode(extract_page(request.pop("html"), **request)) + b"\n"
-    except MemoryError:
+        request = json.loads(sys.stdin.buffer.read())
+        answer = json.dumps(extract_page(request.pop("html"), **request)).encode() + b"\n"
+    except (MemoryError, SelectolaxError):  # the parser fails for no other reason
         os._exit(NO_MEMORY)
     sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()

@@ -31,7 +31,7 @@ _ANCHORS = ("¶", "#", "§", "🔗")
 _BREAK = "\x00"
 # At the start of a line: headings, quotes, list items, fences, rules and underlined headings.
 _LINE_START = re.compile(
-    r"^(?=#{1,6}(?:\s|$)|>|[-+*](?:\s|$)|`{3}|~{3}|([-=_*])(?:[ \t]*+\1)*+[ \t]*$)"
+    r"^(?=#{1,6}(?:\s|$)|>|[-+*](?:\s|$)|`{3}|~{3}|([-=_*])(?>(?:[ \t]*+\1)*)[ \t]*$)"
     r"|^(\d{1,9})(?=[.)](?:\s|$))",
     re.MULTILINE,
 )
