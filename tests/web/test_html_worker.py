@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.scale import FULL
 
 from clawkit.errors import ToolError
 from clawkit.process.confine import start_helper
@@ -110,6 +111,20 @@ async def test_a_process_is_ready_before_a_page_comes_and_reads_only_one() -> No
     await until(lambda: not workers())
 
 
+async def test_many_sessions_do_not_keep_many_processes() -> None:
+    readers = [PageWorker() for _ in range(6)]
+    for each in readers:
+        each.prepare()
+    await until(lambda: len(workers()) == 2)
+    readers[0].close()
+    readers[5].prepare()
+    await until(lambda: len(workers()) == 2)
+    assert readers[5]._program._spare is not None
+    for each in readers:
+        each.close()
+    await until(lambda: not workers())
+
+
 def is_zombie(pid: int) -> bool:
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] == "Z"
@@ -144,6 +159,8 @@ LABORIOUS = {
 }
 
 
+@pytest.mark.long
+@pytest.mark.skipif(not FULL, reason="compares times, which needs a quiet machine: make bench")
 @pytest.mark.parametrize("name", LABORIOUS)
 def test_no_page_takes_much_longer_than_others_of_its_size(name: str) -> None:
     def measure(html: str) -> float:

@@ -57,11 +57,16 @@ class Isolated(NamedTuple):
         return await IsolatedProcess(self).ask(request, read, timeout_s)
 
 
+_MAX_READY = 2
+_ready: set[Prepared] = set()
+"""Those with a process that waits: many sessions do not keep many."""
+
+
 class Prepared:
     """A program of which one process is started before it is asked, because that takes longer than
     most answers. Each still gets one request. For one event loop."""
 
-    def __init__(self, program: Isolated, idle_s: float = 60.0) -> None:
+    def __init__(self, program: Isolated, idle_s: float = 30.0) -> None:
         """A process that is not asked for `idle_s` is stopped."""
         self._program = program
         self._idle_s = idle_s
@@ -69,8 +74,9 @@ class Prepared:
         self._timer: asyncio.TimerHandle | None = None
 
     def prepare(self) -> None:
-        """Start a process in the background, unless one is ready."""
-        if self._spare is None:
+        """Start a process in the background, unless one is ready, or others have some."""
+        if self._spare is None and len(_ready) < _MAX_READY:
+            _ready.add(self)
             self._spare = IsolatedProcess(self._program)
             self._timer = asyncio.get_running_loop().call_later(self._idle_s, self.close)
             threading.Thread(target=self._spare.prepare, daemon=True).start()
@@ -85,6 +91,7 @@ class Prepared:
 
     def _take(self) -> IsolatedProcess | None:
         spare, self._spare = self._spare, None
+        _ready.discard(self)
         if self._timer is not None:
             self._timer.cancel()
         return spare
