@@ -89,12 +89,12 @@ def run(command: list[str]) -> int:
             with suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 print(pid, b" ".join(words).decode(errors="replace")[:200], flush=True)
-        # Python prints where each thread is; everything else just ends.
-        for number, wait_s in ((signal.SIGABRT, 5), (signal.SIGKILL, 0)):
+        # Python prints where each thread is, one after another: it would mix. Everything else ends.
+        for number, wait_s in ((signal.SIGABRT, 0.5), (signal.SIGKILL, 0)):
             for pid in found:
                 with suppress(ProcessLookupError):
                     os.kill(pid, number)
-            time.sleep(wait_s)
+                    time.sleep(wait_s)
         return 1
 
 

@@ -164,7 +164,7 @@ class Agent:
         """
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)
-        name = choose_agent(loaded.config, agent, origin, is_typed=False).agent
+        name = choose_agent(loaded.config, agent, origin).agent
         place = resolve_workspace(loaded.config, name, workspace)
         redactor = parent.kit.run.redactor if parent else make_redactor(loaded)
         kept = None

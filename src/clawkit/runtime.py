@@ -121,7 +121,7 @@ class Toolkit:
         """
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)
-        agent = choose_agent(loaded.config, agent, origin, is_typed=False).agent
+        agent = choose_agent(loaded.config, agent, origin).agent
         try:
             ref = parse_ref(model) if isinstance(model, str) else model
         except ValueError as error:

@@ -39,7 +39,6 @@ def run_server(options: dict[str, Any]) -> None:
     """Serve as the options say until the client leaves. Raises `ConfigError`."""
     loaded, origin = load(options["config_file"]), origin_of(options)
     warn(map(str, loaded.warnings))
-    loaded.config.agents.choose(options["agent"])
     hide_memory()
 
     def open_kit(session: str, workspace: str, approver: Approver | None) -> Toolkit:

@@ -105,7 +105,6 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
 
     from clawkit.agent_session import Agent
     from clawkit.cli.gateway_commands import retry_released
-    from clawkit.config.load import load
     from clawkit.process.libc import hide_memory
 
     hide_memory()
@@ -114,14 +113,13 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
         raise ClawkitError("--no-session cannot be combined with --session or --continue")
     if options["go_on"] and options["session"]:
         raise ClawkitError("--continue and --session cannot be combined")
-    session, loaded = _choose_session(options), load(options["config_file"])
-    loaded.config.agents.choose(options["agent"])  # what a person types may be a typo
+    session = _choose_session(options)
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
     try:
         with console.wrong_usage():
             opening = partial(
                 Agent.open,
-                loaded,
+                options["config_file"],
                 **{name: options[name] for name in (*same, "sandboxed", "depth")},
                 session=session,
                 keep=not options["no_session"],

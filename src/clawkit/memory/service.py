@@ -154,7 +154,7 @@ class LocalMemory:
         active, error = self._embedding.active, self._embedding.problem
         by = (active.provider, active.model) if active else ("", "")
         missing = ""
-        if corpus != "memory" and self._transcripts is None:
+        if corpus == "sessions" and self._transcripts is None:
             missing = "past sessions are not indexed: memory.search.sources has no 'sessions'"
         said = "; ".join(filter(None, (missing, warning, error)))
         return MemoryHits(hits, "hybrid" if is_mixed else "keyword", *by, said, error)

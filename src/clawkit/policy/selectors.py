@@ -134,13 +134,10 @@ class AgentChoice(Struct, frozen=True):
     by: str = ""  # settings key of the binding; empty if none matched
 
 
-def choose_agent(
-    config: Config, named: str | None, origin: Origin, *, is_typed: bool = True
-) -> AgentChoice:
+def choose_agent(config: Config, named: str | None, origin: Origin) -> AgentChoice:
     """The named agent, else that of the most specific binding, else the default one.
-    Raises `ConfigError` for an agent that is not configured; if none is, and a program chose the
-    name, any will do."""
-    if named and not is_typed and not config.agents.by_id():
+    Raises `ConfigError` for an agent that is not among those configured."""
+    if named and not config.agents.by_id():
         return AgentChoice(named.strip().lower())
     if not named and (number := find_binding(config.bindings, origin)) is not None:
         agent = config.agents.choose(config.bindings[number].agent_id)
