@@ -117,7 +117,7 @@ def _clock(at_ms: int | None) -> str:
 def run(agent: str | None, as_json: bool, config_file: str | None) -> None:
     """Check now, also if it is not time, and print what came of it."""
     beats = _Beats(config_file)
-    chosen = beats.loaded.config.agents.choose(agent)
+    chosen = beats.loaded.config.agents.find(agent)
     store = beats.cron.store
     if not store.owners():
         raise ToolError(NOTHING_RUNS)

@@ -51,7 +51,7 @@ class MemoryOptions(msgspec.Struct, frozen=True):
     async def _use(self, work: Callable[[Services, Memory], Awaitable[T]]) -> T:
         loaded = load(self.config_file)
         cli.warn(map(str, loaded.warnings))
-        agent = loaded.config.agents.choose(self.agent)
+        agent = loaded.config.agents.find(self.agent)
         if not is_enabled(loaded.config, agent):
             cli.warn(
                 [f"the agent {agent!r} does not use its memory: memory.search.enabled is false"]

@@ -58,7 +58,7 @@ def list_models(
     """
     loaded = load(config_file)
     with listening() as remarks:
-        catalog = Catalog.of(loaded, loaded.config.agents.choose(agent))
+        catalog = Catalog.of(loaded, loaded.config.agents.find(agent))
         wanted = normalize_provider(provider) if provider else ""
         known = [*catalog.services, OPERATOR.provider]
         if wanted and wanted not in known:
@@ -109,7 +109,7 @@ def status(probe: bool, as_json: bool, agent: str | None, config_file: str | Non
     """
     loaded = load(config_file)
     with listening() as remarks:
-        selection = select_models(loaded, loaded.config.agents.choose(agent))
+        selection = select_models(loaded, loaded.config.agents.find(agent))
         catalog = selection.catalog
         source, choices = models_in_use(catalog)
         rows = [_status_of(catalog, source, number, each) for number, each in enumerate(choices)]
@@ -206,7 +206,7 @@ def write(agent: str | None, config_file: str | None) -> None:
     """
     cli.refuse_commands()
     loaded = load(config_file)
-    catalog = Catalog.of(loaded, loaded.config.agents.choose(agent))
+    catalog = Catalog.of(loaded, loaded.config.agents.find(agent))
     click.echo(f"Wrote {printable(catalog.write_models_json())}")
 
 

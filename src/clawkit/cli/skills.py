@@ -33,7 +33,7 @@ def open_skills(
     loaded: Loaded, workspace: str | None = None, agent: str | None = None, path: str | None = None
 ) -> SkillSnapshot:
     """The skills of an agent, or those at a path."""
-    name = loaded.config.agents.choose(agent)
+    name = loaded.config.agents.find(agent)
     services = Services(
         loaded, Scope(agent=name), resolve_workspace(loaded.config, name, workspace)
     )

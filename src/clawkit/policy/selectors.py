@@ -137,8 +137,6 @@ class AgentChoice(Struct, frozen=True):
 def choose_agent(config: Config, named: str | None, origin: Origin) -> AgentChoice:
     """The named agent, else that of the most specific binding, else the default one.
     Raises `ConfigError` for an agent that is not among those configured."""
-    if named and not config.agents.by_id():
-        return AgentChoice(named.strip().lower())
     if not named and (number := find_binding(config.bindings, origin)) is not None:
         agent = config.agents.choose(config.bindings[number].agent_id)
         return AgentChoice(agent, f"bindings[{number}]")

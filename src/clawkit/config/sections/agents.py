@@ -275,7 +275,12 @@ class Agents(Section):
 
     def choose(self, name: str | None) -> str:
         """The id of the named agent, by default of the default agent. Raises `ConfigError` if it is
-        not configured: no limits set for agents would apply to it."""
+        not among those configured: no limits set for agents would apply to it."""
+        return _normal(name) if name and not self.by_id() else self.find(name)
+
+    def find(self, name: str | None) -> str:
+        """The same, but if no agents are configured, there is only the main one: for commands
+        about what an agent has, where another name is a typo."""
         known = self.ids()
         if name and _normal(name) not in (*known, MAIN):
             hint = suggest(_normal(name), known, "Known agents")
