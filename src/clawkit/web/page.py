@@ -1,5 +1,5 @@
-"""What the program that reads pages answers. It does not import msgspec, which takes as long as the
-rest of its start."""
+"""What the program that reads pages answers. It does not import msgspec, which was a third of its
+start."""
 
 from __future__ import annotations
 
