@@ -165,6 +165,26 @@ def package_of(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
 
+def test_a_readme_says_what_its_package_may_import() -> None:
+    wrong = {}
+    for readme in sorted((SRC / "clawkit").glob("*/README.md")):
+        package = readme.parent.name
+        text = " ".join(readme.read_text(encoding="utf-8").split())
+        said = re.search(r"[Mm]ay import (.+?)(?:;|\.(?: |$))", text)
+        assert said, package
+        may = {package, *re.findall(r"`(\w+)`", said[1])}
+        # Which of the same layer, another test checks.
+        most = LAYER[package] if "below" in said[1] else 2 if "layers 0 to 2" in said[1] else -1
+        most = max(most, 0 if "the leaves" in said[1] else -1)
+        does = {
+            name.split(".")[1]
+            for path in readme.parent.rglob("*.py")
+            for name in imports_of(path) - {"clawkit"}
+        }
+        wrong[package] = {each for each in does - may if LAYER[each] > most}
+    assert {package: names for package, names in wrong.items() if names} == {}
+
+
 def test_imports_point_downward() -> None:
     modules = {name: path for name, path in module_files().items() if "." in name}
     assert {package_of(name) for name in modules} <= LAYER.keys()

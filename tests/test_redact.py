@@ -19,6 +19,7 @@ from clawkit.redact import (
     MASK,
     Redactor,
     compile_pattern,
+    header_secrets,
     is_secret_name,
     is_secret_setting,
     mask,
@@ -688,3 +689,22 @@ def test_the_expression_for_a_text_finds_all_that_the_whole_one_does(text: str) 
 def test_invisible_ascii_is_the_same_in_both_searches(code: int) -> None:
     text = f"a{chr(code)}b"
     assert redactor._has_invisible(text) is bool(re.search(redactor._INVISIBLE, text))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secrets"),
+    [
+        ("Authorization", "Bearer abc", ["Bearer abc", "abc"]),
+        ("X-Key", "abc", ["abc", "abc"]),
+        ("x-client", "foo", []),
+        ("x-client", "clients of the tea house", []),
+        ("x-client", "q8Zr.41/unknown-form", ["q8Zr.41/unknown-form"]),
+        ("x-client", "Lab 0123456789abcdef", ["0123456789abcdef"]),
+        ("Accept", "application/json", []),
+        ("accept-language", "en-US,en;q=0.9,de;q=0.8", []),
+    ],
+)
+def test_headers_are_secret_by_name_or_if_they_look_like_tokens(
+    name: str, value: str, secrets: list[str]
+) -> None:
+    assert [*header_secrets({name: value})] == secrets

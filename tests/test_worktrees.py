@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
+from tests.scale import nest
 
 from clawkit.errors import ToolError
 from clawkit.process import landlock
@@ -76,6 +77,7 @@ def test_it_has_the_last_commit_and_the_repository_is_not_touched(repository: Pa
 def test_a_clean_one_is_removed(repository: Path) -> None:
     worktree = check_out(repository)
     Path(worktree.tree, "made.o").write_text("ignored")
+    nest(Path(worktree.tree), 2_000)  # git does not track directories
     said = finish_worktree(worktree)
     assert said.startswith("It changed nothing in its worktree of commit ")
     assert not os.path.exists(worktree.place)
@@ -127,7 +129,7 @@ def test_a_part_of_a_repository_stays_the_workspace(repository: Path) -> None:
     assert "src/b.py" in finish_worktree(worktree)
 
 
-FOREIGN = "not all of the repository is in .* and git may read nothing else"
+FOREIGN = "parts of the repository are outside .* which git may not read"
 
 
 def no_repository(place: Path) -> None:
@@ -486,13 +488,13 @@ def locked(tree: Path) -> None:
         (nested, "sub"),
         (
             nested_without_commit,
-            "not all of it is known: git could not read all files (exit code 1",
+            "incomplete: git could not read all files (exit code 1",
         ),
         (nested_around_known, "hidden()"),
         (link, "+/etc/passwd"),
         (link_over_directory, "moved/b.py"),
         (shut, "new mode 100755"),
-        (pipe, "not all of it is known"),
+        (pipe, "incomplete"),
         (names, "red"),
         (locked, "new file"),
         (broken, "could not be determined"),

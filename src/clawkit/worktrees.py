@@ -1,11 +1,11 @@
 """Worktrees of sub-agents: a commit checked out for one task, and the changes that the task made.
 
 A worktree is a separate repository that borrows the objects of the original: it does not use the
-settings, hooks or attributes of the original, and nothing is ever written to that. Both may be
-hostile: the repository can name any file as its objects, and the finished worktree can name
-programs to run. So the kernel lets git read only the `.git` of the repository and write only the
-worktree, git's error texts (which may quote files) are not passed on, and the diff is made with a
-second git directory that the sub-agent cannot reach.
+settings, hooks or attributes of the original, and never writes to it. Both may be hostile: the
+repository can name any file as its objects, and the finished worktree can name programs to run. So
+the kernel lets git read only the `.git` of the repository and write only the worktree, git's error
+texts (which may quote files) are not passed on, and the diff is made with a second git directory
+that the sub-agent cannot reach.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from clawkit.process import landlock
 from clawkit.process.confine import start_helper
 from clawkit.process.environ import DEFAULT_PATH
 from clawkit.process.landlock import SYSTEM, Hold
+from clawkit.sandbox.paths import remove_tree
 from clawkit.sessions.subagent_protocols import Worktree
 from clawkit.store import private_dir
 from clawkit.text import cut, one_line
@@ -66,8 +67,8 @@ class GitError(ToolError):
 
 
 def plan_worktree(workspace: str, requester: str) -> Worktree:
-    """A worktree of the last commit of the repository that a workspace is in, for a sub-agent of
-    the session with a key; nothing is made yet. Raises `ToolInputError`."""
+    """Plan a worktree of the last commit of a workspace's repository, for a sub-agent of the
+    session with the key `requester`; creates nothing. Raises `ToolInputError`."""
     top = real = os.path.realpath(workspace)
     while not os.path.lexists(own := os.path.join(top, ".git")):
         if top == "/":
@@ -79,9 +80,9 @@ def plan_worktree(workspace: str, requester: str) -> Worktree:
         )
     if _has_parts_elsewhere(own):
         raise ToolInputError(
-            f"worktree: not all of the repository is in {own!r}, and git may read nothing else. "
-            "This is so in submodules, shared clones, worktrees made by `git worktree add`, and "
-            "those of sub-agents; use a full clone as the workspace, or leave out `worktree`"
+            f"worktree: parts of the repository are outside {own!r}, which git may not read. "
+            "That is the case in submodules, shared clones and worktrees; use a full clone as the "
+            "workspace, or omit `worktree`"
         )
     try:
         found = _git("rev-parse", "--show-toplevel", repository=top)
@@ -103,8 +104,8 @@ def plan_worktree(workspace: str, requester: str) -> Worktree:
 
 
 def _has_parts_elsewhere(own: str) -> bool:
-    """Whether a `.git` leads to other directories. This is for a clear error: git could not read
-    them, whatever is put there later."""
+    """Whether a `.git` refers to other directories. Only for a clear error: git cannot read them,
+    even if they are added later."""
     objects = os.path.join(own, "objects")
     links = (os.path.join(own, "commondir"), os.path.join(objects, "info", "alternates"))
     is_link = os.path.isfile(own) or os.path.realpath(objects) != objects
@@ -112,8 +113,8 @@ def _has_parts_elsewhere(own: str) -> bool:
 
 
 def make_worktree(worktree: Worktree, is_hidden: Callable[[str], bool]) -> None:
-    """Check the commit out. `is_hidden` says of a path in the repository that it must not be seen
-    in the worktree. Blocks. Raises `ToolError`, and leaves what there is to `finish_worktree`."""
+    """Check the commit out. `is_hidden` tells whether a path of the repository must not be visible
+    in the worktree. Blocks. Raises `ToolError`, and leaves the cleanup to `finish_worktree`."""
     tree, own = worktree.tree, os.path.join(worktree.tree, ".git")
     private_dir(tree)
     _git("init", "--quiet", "--template=", ".", cwd=tree, place=worktree.place)
@@ -128,7 +129,7 @@ def make_worktree(worktree: Worktree, is_hidden: Callable[[str], bool]) -> None:
     if hidden := next(filter(is_hidden, files), None):
         raise ToolError(
             f"worktree: tools.rules is stricter about {hidden!r} in the workspace than about its "
-            "copy; let the rule name a path from the workspace"
+            "copy; use a path relative to the workspace in the rule"
         )
     if worktree.prefix and not any(each.startswith(worktree.prefix) for each in files):
         raise ToolError(f"worktree: {worktree.prefix!r} is not in the last commit")
@@ -149,7 +150,7 @@ def finish_worktree(worktree: Worktree) -> str:
     """Describe the changes in a worktree, with untrusted text quoted; removes the worktree if there
     are none. Blocks; never raises."""
     if not os.path.isdir(worktree.git_dir):
-        shutil.rmtree(worktree.place, ignore_errors=True)
+        remove_tree(worktree.place)
         return ""
     place, about = worktree.place, f"its worktree of commit {worktree.commit[:10]}"
     try:
@@ -159,7 +160,7 @@ def finish_worktree(worktree: Worktree) -> str:
     if not said:
         with suppress(OSError):
             os.rename(worktree.git_dir, f"{worktree.git_dir}.gone")
-        shutil.rmtree(place, ignore_errors=True)
+        remove_tree(place)
         with suppress(OSError):  # other worktrees may be left in it
             os.rmdir(os.path.dirname(place))
         return f"It changed nothing in {about}, which was removed."
@@ -174,7 +175,7 @@ def finish_worktree(worktree: Worktree) -> str:
 
 
 def _describe(worktree: Worktree) -> str:
-    """A summary of the changes, and the patch as far as there is room; empty for none."""
+    """A summary of the changes, and the patch as far as it fits; empty if nothing changed."""
 
     def git(*arguments: str, output: str = "") -> str:
         found = _git(*arguments, git_dir=worktree.git_dir, worktree=worktree, output=output)
@@ -188,7 +189,7 @@ def _describe(worktree: Worktree) -> str:
     try:
         git("add", "--all", "--ignore-errors", ".")
     except GitError as error:
-        trouble = f"[not all of it is known: {error}]"
+        trouble = f"[incomplete: {error}]"
     git(*_DIFF, "--binary", base, "--", output=worktree.patch)
     stat = git(*_DIFF, "--stat=100", "--stat-count=30", base, "--")
     with open(worktree.patch, "rb") as patch:
@@ -208,9 +209,9 @@ def _git(
     given: bytes = b"",
     output: str = "",
 ) -> bytes:
-    """What git says; it goes to the file `output` instead, if there is one. It can read the `.git`
-    of `repository`, or of that of the worktree, and write below `place`, or that of the worktree.
-    Raises `ToolError`, which is a `GitError` when git itself ended with it."""
+    """The output of git, or empty with the output in the file `output`. git can read the `.git` of
+    `repository` and write below `place`; both default to those of the worktree. Raises `ToolError`,
+    a `GitError` if git itself failed."""
     program = shutil.which("git", path=DEFAULT_PATH)
     if program is None:
         raise ToolInputError("worktree: git is not installed")
@@ -233,7 +234,7 @@ def _git(
             return fd
 
         try:
-            # By a descriptor: a link that takes its place is not followed.
+            # By descriptor, so that a link that replaces it is not followed.
             own = open_(os.path.join(repository, ".git"), _OWN) if repository else -1
             process = start_helper(
                 (program, *_OPTIONS, *arguments),
@@ -251,7 +252,7 @@ def _git(
         except OSError as error:
             raise ToolError(f"git cannot be started: {error}") from None
     with process:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):  # a sandbox may forbid it
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
             most = MAX_PATCH if output else MAX_FILE
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
@@ -262,7 +263,7 @@ def _git(
                 os.killpg(process.pid, signal.SIGKILL)
             raise ToolError(f"git {arguments[0]} took longer than {timeout_s:g} s") from None
     if process.returncode:
-        # It may quote any file that git can read, so it is not for the model.
+        # git's message may quote any file that git can read, so the model must not see it.
         log.debug("git %s: %s", arguments[0], one_line(errors.decode("utf-8", "replace"), 300))
         step = _STEPS.get(arguments[0], "read the list of files")
         raise GitError(f"git could not {step} (exit code {process.returncode})")

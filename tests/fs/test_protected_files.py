@@ -72,6 +72,8 @@ def test_what_makes_other_programs_run_things_is_protected(subtests: pytest.Subt
         (".git/objects/info/alternates", "git takes"),
         (".git/worktrees/w/HEAD", "git takes"),
         (".git/modules/x", "git takes"),
+        (".git/remotes/x", "git takes"),
+        (".git/branches/x", "git takes"),
         (".envrc", "direnv"),
         ("sub/.ENVRC", "direnv"),
         (".vscode", "editors"),

@@ -399,7 +399,7 @@ async def test_answers_of_all_kinds_are_read_or_refused(
                         },
                     }
                 ),
-                "does not offer",
+                "does not support",
             ),
         ):
             with subtests.test(name):

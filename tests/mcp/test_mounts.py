@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.mcp.parts import Approver, entry, error, mounts, names, notes, open_kit, until
+from tests.mcp.parts import SERVER, Approver, entry, error, mounts, names, notes, open_kit, until
 
 from clawkit import Agent, Toolkit
 from clawkit.core.call import CallRequest, call
@@ -194,10 +194,42 @@ async def test_a_program_sees_its_own_variables_and_no_credentials(
     env = {"OWN": "$FOR_SRV", "PLAIN": "yes"}
     async with open_kit(workspace, {"srv": entry(tmp_path, env=env)}) as kit:
         found = await where(kit)
-    assert found["cwd"] == str(workspace)
     assert "GITHUB_TOKEN" not in found["env"]
     assert (found["env"]["PLAIN"], "OWN" in found["env"]) == ("yes", True)
     assert found["env"]["TMPDIR"].startswith(os.environ["CLAWKIT_HOME"])
+
+
+@pytest.mark.parametrize(
+    "sandbox", [{}, {"workspaceAccess": "none"}, {"workspaceAccess": "rw"}, {"enabled": False}]
+)
+async def test_the_workspace_does_not_decide_what_runs(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandbox: dict[str, Any]
+) -> None:
+    own, link = workspace / ".venv" / "bin", tmp_path / "bin"
+    own.mkdir(parents=True)
+    link.symlink_to(own)
+    monkeypatch.setenv("PATH", f"{own}:{link}:{os.environ['PATH']}")
+    (workspace / "served.py").write_text("raise SystemExit('the one in the workspace')")
+    server = entry(tmp_path, sandbox=sandbox, env={"PYTHONPATH": str(tmp_path / "lib")})
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib" / "served.py").write_text(SERVER.read_text())
+    server["sandbox"].setdefault("readPaths", []).append(str(tmp_path / "lib"))
+    server["args"] = ["-m", "served", *server["args"][1:]]
+    async with open_kit(workspace, {"srv": server}) as kit:
+        found = await where(kit)
+    assert found["cwd"].startswith(os.environ["CLAWKIT_HOME"])
+    folders = found["env"]["PATH"].split(":")
+    assert folders
+    assert {str(own), str(link)}.isdisjoint(folders)
+
+
+async def test_a_server_that_is_in_the_workspace_needs_its_directory(workspace: Path) -> None:
+    (workspace / "mine.py").write_text("raise SystemExit(1)")
+    server = {"command": sys.executable, "args": ["mine.py"]}
+    async with open_kit(workspace, {"srv": server}) as kit:
+        [(_, said)] = mounts(kit).errors.items()
+    assert "'mine.py' is in the workspace" in said
+    assert "set mcp.servers.srv.cwd to '.'" in said
 
 
 async def test_it_runs_in_its_directory(workspace: Path, tmp_path: Path) -> None:
@@ -271,7 +303,7 @@ async def test_a_program_is_confined_to_what_its_entry_grants(
     ):
         with subtests.test(sandbox=sandbox):
             args = [str(workspace / "probe.py"), str(granted), str(secret), str(port)]
-            probe = {"command": sys.executable, "args": args, "sandbox": sandbox}
+            probe = {"command": sys.executable, "args": args, "cwd": ".", "sandbox": sandbox}
             async with open_kit(workspace, {f"s{len(opened)}{len(str(sandbox))}": probe}) as kit:
                 [tool] = [tool for tool in kit.tools if tool.name.endswith("__probe")]
             found = json.loads(tool.description.partition(") ")[2])
@@ -331,7 +363,7 @@ async def test_a_server_that_dies_is_started_again_by_the_next_call(
         assert notes(tmp_path).count("started") == 2
         said = error(await kit.call("srv__echo"))
     assert "failed 2 times" in said
-    assert "tried again in" in said
+    assert "retry in" in said
 
 
 async def test_an_idle_server_is_stopped_and_started_by_the_next_call(

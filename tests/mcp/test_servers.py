@@ -37,6 +37,7 @@ async def test_an_agent_uses_a_server_from_npm_and_one_from_pypi(workspace: Path
     async with Agent.open(
         config, workspace=workspace, model=model, keep=False, owner=True
     ) as agent:
+        await mounts(agent.kit).ready(("time", "every"), wait_s=60)  # a busy machine starts late
         assert await agent.run("Try them") == "Done."
         slots = mounts(agent.kit)._slots
         versions = {name: slot.session and slot.session.version for name, slot in slots.items()}

@@ -125,7 +125,7 @@ async def test_without_anyone_to_ask_a_call_is_refused_at_once(tmp_path: Path) -
         new = (await wire.ask("tools/call", modern(**WRITE)))["result"]
     for result in (old, new):
         assert result["isError"] is True
-        assert "no one here to ask" in result["content"][0]["text"]
+        assert "no one can be asked here" in result["content"][0]["text"]
 
 
 async def test_a_question_can_be_answered_elsewhere(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -189,3 +191,20 @@ def test_clients_that_do_not_start_in_a_project_need_a_workspace(home: Path) -> 
     assert (missing.exit_code, "is not a directory" in missing.output) == (2, True)
     wrong = run("--client", "cursor", "--remove", "--print")
     assert wrong.exit_code == 2
+
+
+def test_a_module_in_the_project_does_not_pass_for_clawkit(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients start the server in the directory of the project, which commands can write."""
+    python = home / "python"
+    python.symlink_to(os.path.realpath(sys.executable))
+    monkeypatch.setattr(sys, "executable", str(python))  # without the script beside it
+    (home / "clawkit.py").write_text("print('pwned')\n")
+    entry = make_entry(CLIENTS["claude-code"], None, {})
+    argv = [entry["command"], *entry["args"]]
+    done = subprocess.run(
+        argv, cwd=home, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
+    assert entry["command"] == str(python)
+    assert b"pwned" not in done.stdout

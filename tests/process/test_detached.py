@@ -249,7 +249,7 @@ def test_a_command_cannot_end_itself(start: Start, folder: Path) -> None:
         # It heard that it was to end, and ended by itself.
         ("3 1001 timeout", Exit("overall-timeout", 3, seconds=1.0)),
         ("0 10", Exit("exit", 0)),
-        ("damaged", Exit("lost", note="the end of the command was not seen")),
+        ("damaged", Exit("lost", note="the end of the command was not observed")),
     ],
 )
 def test_how_a_command_ended(tmp_path: Path, said: str, exit_: Exit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import shutil
 import struct
@@ -23,6 +24,7 @@ from tests.scale import scaled
 from tests.tables import table
 
 from clawkit.errors import ToolError, ToolInputError
+from clawkit.installation import how_to_add
 from clawkit.process.terminal import (
     MAX_SIDE,
     SCREEN_BYTES,
@@ -254,7 +256,7 @@ def test_a_screen_that_cannot_be_is_refused(size: tuple[int, int]) -> None:
 
 def test_without_pyte_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyte", None)
-    with pytest.raises(ToolError, match=r"pip install 'clawkit\[screen\]'"):
+    with pytest.raises(ToolError, match=re.escape(how_to_add("screen"))):
         render(b"", 80, 24)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -11,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -333,6 +336,41 @@ async def test_programs_outside_are_out_of_reach(box: Box, victim: subprocess.Po
     os.kill(victim.pid, signal.SIGCONT)
 
 
+async def test_limits_of_programs_outside_cannot_be_set(
+    box: Box, victim: subprocess.Popen[bytes]
+) -> None:
+    code = (
+        "import resource; kind = resource.RLIMIT_CPU\n"
+        "try: resource.prlimit(int(sys.argv[1]), kind, (1, 1)); print('set')\n"
+        "except OSError: pass\n"
+        "resource.prlimit(os.getpid(), kind); resource.setrlimit(kind, (600, 600))"
+    )
+    before = resource.prlimit(victim.pid, resource.RLIMIT_CPU)
+    exit_, said = await box.run(python(code, victim.pid))
+    assert (exit_.code, said) == (0, "")
+    assert resource.prlimit(victim.pid, resource.RLIMIT_CPU) == before
+
+
+async def test_no_memory_is_shared_with_programs_outside(box: Box) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    segment = libc.shmget(0, 4096, 0o600)
+    assert segment >= 0
+    try:
+        here = libc.shmat(segment, None, 0)
+        ctypes.memmove(here, CANARY.encode(), len(CANARY))
+        code = (
+            "libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_void_p\n"
+            "there = libc.shmat(int(sys.argv[1]), None, 0)\n"
+            "if there not in (None, 2**64 - 1): print(ctypes.string_at(there, 20))"
+        )
+        _, said = await box.run(python(code, segment))
+        assert said == ""
+        libc.shmdt(ctypes.c_void_p(here))
+    finally:
+        libc.shmctl(segment, 0, None)
+
+
 async def test_clawkit_itself_cannot_be_signalled(box: Box) -> None:
     text = f"kill -9 {os.getpid()} {os.getppid()}; kill -9 -1; kill -STOP $PPID; true"
     await box.run(text)
@@ -395,6 +433,25 @@ async def test_nothing_is_typed_into_a_terminal(box: Box) -> None:
     _, said = await box.run(f"{PYTHON} -I t.py", size=(80, 24))
     assert "typed" not in said
     assert said.split()[-1] == "-1"
+
+
+async def test_no_snapshot_shows_what_is_hidden(box: Box) -> None:
+    """On btrfs and bcachefs, a snapshot goes past mounts and rules: `btrfs subvolume snapshot ~ x`
+    in a home directory that is a subvolume. Sharing data between open files stays possible."""
+    code = (
+        "import errno, fcntl\n"
+        "folder, file, other = os.open('.', 0), open('a', 'w+'), open('b', 'w+')\n"
+        "def ask(number, argument):\n"
+        "    try: return fcntl.ioctl(folder, number, argument)\n"
+        "    except OSError as error: return errno.errorcode[error.errno]\n"
+        "shots = (0x50009401, 0x50009417, 0x5000940e, 0x5000940f, 0x4040bc10, 0x4040bc11)\n"
+        "print(*(ask(each, bytearray(4096)) for each in shots))\n"
+        "folder = file\n"
+        "print(ask(0x40049409, other.fileno()) != 'EPERM')"
+    )
+    _, printed = await box.run(python(code))
+
+    assert printed == "EPERM EPERM EPERM EPERM EPERM EPERM\nTrue\n"
 
 
 async def test_a_file_in_memory_is_confined_like_its_command(box: Box, ground: Ground) -> None:
@@ -467,6 +524,49 @@ async def test_no_service_of_the_machine_hears_anything(
     )
     await box.run(python(code, port, path, name))
     assert heard == []
+
+
+@pytest.mark.parametrize("grants", [Grants(), Grants(network=True)])
+async def test_a_pair_of_sockets_leads_to_no_other_program(
+    box: Box, ground: Ground, grants: Grants
+) -> None:
+    path, name = f"{ground.workspace}/service.sock", f"clawkit-test-pair-{os.getpid()}"
+    code = (
+        "for kind in (1, 2, 3, 5):\n"
+        "    for address in (sys.argv[1], chr(0) + sys.argv[2]):\n"
+        "        try:\n"
+        "            s, t = socket.socketpair(socket.AF_UNIX, kind)\n"
+        "            s.send(b'met'); print(t.recv(9)); t.close()\n"
+        "            s.connect(address); s.send(b'heard')\n"
+        "        except OSError: pass\n"
+    )
+    with ExitStack() as opened:
+        services = []
+        for address in (path, f"\0{name}"):
+            service = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            service.bind(address)
+            service.setblocking(False)
+            services.append(service)
+        _, said = await box.run(python(code, path, name), grants)
+        assert said == "b'met'\n" * 4
+        for service in services:
+            with pytest.raises(BlockingIOError):
+                service.recv(9)
+
+
+@pytest.mark.skipif(landlock.abi() < 6, reason="the kernel cannot tell whose sockets they are")
+async def test_with_unix_sockets_granted_abstract_ones_stay_out_of_reach(
+    box: Box, services: tuple[int, str, str, list[bytes]]
+) -> None:
+    _, path, name, heard = services
+    code = (
+        "for address in (chr(0) + sys.argv[2], sys.argv[1]):\n"
+        "    try: s = socket.socket(socket.AF_UNIX); s.connect(address); s.send(address.encode())\n"
+        "    except OSError: pass"
+    )
+    await box.run(python(code, path, name), Grants(network=True, sockets=True))
+    await until(lambda: heard, "the service to hear")
+    assert heard == [path.encode()]
 
 
 async def test_that_the_network_was_refused_is_told_by_the_kernel(box: Box) -> None:

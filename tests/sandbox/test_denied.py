@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from tests.sandbox.patient import open_patient_kit
+from tests.scale import nest
 
 from clawkit.errors import ToolError
 from clawkit.sandbox.local import probe_bwrap
-from clawkit.sandbox.paths import DeniedFiles
+from clawkit.sandbox.paths import MAX_DEPTH, DeniedFiles, remove_tree
 
 CONFIG: dict[str, Any] = {
     "tools": {"rules": [{"tool": "read", "params": {"path": "*.pem"}, "effect": "deny"}]},
@@ -96,3 +97,19 @@ async def test_commands_cannot_read_them_whenever_they_were_made(
         assert "CANARY" not in await look()
         monkeypatch.setattr("clawkit.sandbox.paths.MAX_ENTRIES", 1)
         assert "too large to hide files that tools.rules denies" in await look()
+
+
+def test_a_directory_that_is_too_deep_is_denied_at_once(tmp_path: Path) -> None:
+    """Every path is resolved, so a deep tree of a command could take hours before the next one."""
+    (tmp_path / "a").mkdir()
+    nest(tmp_path / "a", 1_000)
+    judged: list[str] = []
+
+    def judge(path: str) -> bool:
+        judged.append(path)
+        return False
+
+    found = DeniedFiles(judge).find(str(tmp_path))
+    assert found == [str(tmp_path / "a" / "/".join("d" * (MAX_DEPTH - 1)))]
+    assert len(judged) == MAX_DEPTH
+    remove_tree(str(tmp_path / "a"))

@@ -93,3 +93,25 @@ async def test_the_ssh_agent_needs_a_grant(workspace: Path) -> None:
     assert "no identities" not in await say(workspace, "ssh-add -l", "ssh-add")
     granted = {"pattern": "/usr/bin/ssh-add", "args": {}, "grants": {"sockets": True}}
     assert "no identities" in await say(workspace, "/usr/bin/ssh-add -l", granted)
+
+
+async def test_hooks_of_a_repository_that_is_pushed_to_do_not_run(
+    workspace: Path,
+) -> None:
+    """git clears the settings of its caller for the git at the other end, here the same machine."""
+    git = ("git", "-c", "user.name=n", "-c", "user.email=e", "-C", str(workspace))
+    for words in (
+        ("init", "-q", "-b", "main"),
+        ("commit", "-q", "--allow-empty", "-m", "m"),
+        ("init", "-q", "--bare", "other"),
+        ("remote", "add", "origin", "other"),
+    ):
+        subprocess.run([*git, *words], check=True)
+    hook = workspace / "other/hooks/post-receive"
+    hook.write_text(f"#!/bin/sh\ntouch {workspace}/pwned\n", encoding="utf-8")
+    hook.chmod(0o755)
+    for remote in ("other", "origin"):
+        command = f"git push {remote} main"
+        said = await say(workspace, command, {"pattern": "/usr/bin/git", "args": "git"})
+        assert "transport 'file' not allowed" in said
+    assert not (workspace / "pwned").exists()

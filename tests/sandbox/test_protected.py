@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import resource
@@ -10,6 +11,7 @@ import stat
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -141,6 +143,8 @@ REVERTED = {
     "settings of a worktree": "echo > .git/config.worktree",
     "another repository behind it": "echo /tmp > .git/commondir",
     "attributes": "echo '* filter=x' > .git/info/attributes",
+    "a remote of old times": "mkdir -p .git/remotes && echo URL: ext::x > .git/remotes/x",
+    "another one": "mkdir -p .git/branches && echo ext::x > .git/branches/x",
     "other objects": "echo /tmp > .git/objects/info/alternates",
     "a link as info": "mv .git/info ../info && ln -s ../../info .git/info"
     " && echo > ../info/attributes",
@@ -162,6 +166,22 @@ def test_a_change_is_taken_back_and_reported(
     assert said
     assert all("it is protected" in line for line in said)
     assert run(watch, ws, "true") == ()
+
+
+@pytest.mark.parametrize("place", [*filter(os.path.isdir, (tempfile.gettempdir(), "/dev/shm"))])
+def test_a_change_through_a_mapping_is_taken_back(place: str) -> None:
+    with tempfile.TemporaryDirectory(dir=place) as top:
+        config = make_repository(Path(top, "ws")) / "config"
+        watch = ProtectedFiles(os.path.join(top, "ws"), home="", aside=os.path.join(top, "aside"))
+        with open(config, "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+            mapped[:] = CONFIG.encode()
+            time.sleep(0.1)  # later changes would get another timestamp
+            watch.before()
+            # The first change has made the page writable, so the kernel does not notice this one.
+            mapped[:] = CONFIG.replace("false", "true#").encode()
+            [line] = watch.after(gone=True)
+        assert line.startswith("Reverted .git/config")
+        assert config.read_text() == CONFIG
 
 
 def test_what_was_changed_is_kept(ws: Path, aside: Path, watch: ProtectedFiles) -> None:

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 from tests.sandbox.patient import open_patient_kit
+from tests.scale import nest
 
 from clawkit.sandbox.confinement import EVERY_S
-from clawkit.sandbox.paths import process_dir, slug_of
+from clawkit.sandbox.paths import process_dir, remove_tree, slug_of, sweep
 
 HOUR_S, DAY_S = 3600, 86_400
 
@@ -97,3 +98,29 @@ async def test_opening_a_run_removes_nothing(workspace: Path) -> None:
         await kit.call("ls", {})
     assert idle.exists()
     assert stamps() == []
+
+
+def test_a_tree_of_any_depth_and_without_permissions_is_removed(tmp_path: Path) -> None:
+    tree, outside = tmp_path / "tree", tmp_path / "outside"
+    for folder in (tree / "shut" / "inner", outside):
+        folder.mkdir(parents=True)
+        (folder / "file").touch()
+    (tree / "link").symlink_to(outside)
+    (tree / "shut" / "link").symlink_to(outside)
+    nest(tree, 3_000)
+    for shut in (tree / "shut" / "inner", tree / "shut", tree):
+        shut.chmod(0)
+    remove_tree(str(tree))
+    assert not tree.exists()
+    assert (outside / "file").exists()
+    remove_tree(str(tree))
+
+
+def test_a_command_cannot_make_its_sandbox_unusable() -> None:
+    """A tree that cannot be removed would be met again by every later command."""
+    root = make("agent:main:workspace:x")
+    left = root / "run-1-1-abc" / "tmp"
+    left.mkdir(parents=True)
+    nest(left, 3_000)
+    assert sweep(str(root)) == []
+    assert not left.exists()

@@ -69,7 +69,7 @@ _PROJECT = words_of(
     """make just npm pnpm yarn bun cargo go gradle mvn pytest tox nox jest vitest mocha eslint tsc
     vite webpack cmake ninja meson bazel ctest rake bundle mix sbt poetry hatch uv dotnet"""
 )
-_PROJECT_NOTE = "it runs what the project's files say"
+_PROJECT_NOTE = "it runs code from the project's files"
 _SUBCOMMAND = re.compile(r"[a-z][a-z0-9:_-]{0,40}", re.ASCII)
 _SHARED = ("/tmp/", "/var/tmp/", "/dev/", "/proc/")  # noqa: S108  # never worth a rule
 
@@ -92,8 +92,8 @@ def suggest(
     records: Iterable[Mapping[str, Any]],
     rules_for: Callable[[Mapping[str, Any]], Iterable[AllowlistEntry | None]],
 ) -> list[Suggestion]:
-    """Rules for what people have allowed repeatedly and never refused, the most useful first.
-    `records` are those of the log, oldest first; `rules_for` is `find_rules` for one of them."""
+    """Rules for commands that people allowed repeatedly and never refused, the most useful first.
+    `records` come from the log, oldest first; `rules_for` applies `find_rules` to one of them."""
     prompts: list[tuple[str, set[tuple[str, AllowlistEntry]]]] = []
     refused: set[tuple[str, AllowlistEntry]] = set()
     for record in filter(was_asked, records):
@@ -162,7 +162,7 @@ _NARROW = ("git-read",)
 
 
 class _Missed(NamedTuple):
-    """A program that no rule allows yet, and what limits its permanent approval."""
+    """A program that no rule allows yet, and the limits of its permanent approval."""
 
     call: ProgramCall
     subject: str
@@ -179,7 +179,7 @@ def make_offers(decision: Decision, rules: ApprovalRules, *, home: str) -> tuple
     if not missed or (decision.code == "elevated" and any(each.linked for each in missed)):
         return ()
     is_single = sum(len(judged.segment.programs) for judged in decision.segments) == 1
-    # An entry covers one program: of several, each could leave the sandbox on its own later.
+    # An entry covers one program: with several, each could later leave the sandbox on its own.
     leaving = _EXTENTS[:1] if is_single else ()
     extents = leaving if decision.code == "elevated" else _EXTENTS
     offers = (_offer(extent, missed, leaves=is_single) for extent in extents)
@@ -207,8 +207,8 @@ def _find_all(decision: Decision, rules: ApprovalRules, home: str) -> list[_Miss
 
 
 def _find_missed(decision: Decision) -> Iterator[Program | None]:
-    """The programs that no rule allows; None for a miss that is not a program. If the command asks
-    to leave the sandbox, also programs that may not."""
+    """The programs that no rule allows; None if anything else is not allowed. If the command asks
+    to leave the sandbox, includes allowed programs that may not leave it."""
     for judged in decision.segments:
         programs = judged.segment.programs
         for number, result in enumerate(judged.results):
@@ -257,7 +257,7 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> AllowlistE
             extent=extent,
             cwd=program.cwd,
             content=content_of(missed.changeable) if missed.changeable else "",
-            # It was approved for running outside the sandbox, and must work the same next time.
+            # It was approved to run outside the sandbox, and must run there again next time.
             unconfined=leaves and not missed.linked,
             grants=NO_GRANTS if missed.linked else None,
         )

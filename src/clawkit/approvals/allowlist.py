@@ -235,7 +235,7 @@ class ProgramCall:
             return f"only in {show(entry.cwd)}"
         if entry.arg_pattern is None:
             return ""
-        # A hash covers the whole call, including what precedes a script.
+        # A hash covers the whole call, including arguments before a script.
         whole = entry.arg_pattern.startswith("sha256:")
         if not entries.arguments_match(entry.arg_pattern, self.program if whole else self.subject):
             return "not with these arguments"

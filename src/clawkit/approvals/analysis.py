@@ -31,8 +31,8 @@ _PLAIN_LOCALE = re.compile(r"(?:C|POSIX|.*\.(?:utf-?8)(?:@\w*)?)?", re.IGNORECAS
 def analyze(
     command: str, *, cwd: str, env: Mapping[str, str], assigned: Collection[str] = ()
 ) -> Analysis:
-    """Find every program that a command may start. Does not raise for bad commands: what is not
-    understood becomes the `doubt`, along with everything understood before it.
+    """Find every program that a command may start. Does not raise for bad commands: anything
+    unclear becomes the `doubt`, along with everything understood before it.
 
     `env` is its complete environment; `assigned` are the variables in it that the call has set.
     """
@@ -264,7 +264,7 @@ class CommandWalk:
         shared.inner_chars += len(text.text)
         if self._depth == MAX_INNER or shared.inner_chars > MAX_INNER_CHARS:
             raise Doubt("too many commands are passed to other shells", text.at, "long")
-        # Not supported by every shell, and what people see must be what runs.
+        # Not supported by every shell, and the displayed command must be the one that runs.
         if "$'" in text.text or ("{" in text.text and "," in text.text):
             why = "$'…' and braces may mean something else to another shell"
             raise Doubt(why, text.at, "shell")

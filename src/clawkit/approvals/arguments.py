@@ -1,11 +1,11 @@
 """Arguments of programs: rules about them, code they contain, and data they send.
 
 A plain entry trusts its program, confined by the kernel. So code and destinations are tables of
-known cases, not grammars: what they do not list passes. Programs that only start others (`xargs`,
+known cases, not grammars: anything not listed passes. Programs that only start others (`xargs`,
 `ssh`, `sudo`) never get here, because a command with one of them is a doubt; interpreters are read
 elsewhere. A plain entry does not cover sending data, whatever its grants: listing `git` for
-everyday work is not consent to publish. An entry that names the sub-command covers it, except to
-an address in the call or by force; one with `args: "any"` covers all of it.
+everyday work is not consent to publish. An entry that names the sub-command covers it, except to an
+address in the call or by force; one with `args: "any"` covers all of it.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ _READS = ("--get", "--get-all", "--get-regexp", "--list", "-l", "get", "list")
 
 
 def find_code(program: Program, rules: ApprovalRules) -> str:
-    """Why the arguments make a program start others or run code; empty if no known case applies."""
+    """Why the arguments make a program start others or run code; empty for no known case."""
     first = program.argv[1:2]
     if first and first[0].text[:1] not in ("-", "") and "tar" in bare_names(program):
         # Turn the letters of `tar xf` into a flag.
@@ -275,7 +275,7 @@ def find_code(program: Program, rules: ApprovalRules) -> str:
         return "config changes settings, which can start other programs; only --get or --list"
     if any(_TRANSPORT.match(word) for word in call.words[1:]):
         return "a remote helper starts other programs"
-    # If every place is writable, this says nothing about the repository.
+    # If every directory is writable, this proves nothing about the repository.
     top = find_top(call.place)
     if top and rules.may_write(os.path.dirname(top)) and not rules.may_write("/"):
         # The agent may have written its configuration, which can start programs.

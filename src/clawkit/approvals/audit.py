@@ -46,7 +46,7 @@ class AuditRecord(TypedDict, total=False):
 
     at: str
     verdict: str
-    """`allow`, `ask` or `deny`. An answered question has two records: `ask`, and the outcome."""
+    """`allow`, `ask` or `deny`. An answered question has two records: `ask` and the outcome."""
     code: str
     rules: list[str]
     actor: str

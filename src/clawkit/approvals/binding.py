@@ -49,7 +49,7 @@ class CommandFacts(TypedDict):
 
 
 def bind(**facts: Unpack[CommandFacts]) -> Binding:
-    """What an approval covers. Raises `ToolInputError` if a file cannot be identified."""
+    """The binding of an approval. Raises `ToolInputError` if a file cannot be identified."""
     return _take(facts, os.urandom(16).hex())
 
 
@@ -57,7 +57,7 @@ def check(binding: Binding, **facts: Unpack[CommandFacts]) -> str:
     """What has changed since the question was asked; empty if nothing."""
     salt = binding.get("salt")
     if binding.get("version") != VERSION or not isinstance(salt, str):
-        return "it is unknown what was approved"
+        return "the approval has no record of what was shown"
     try:
         now = _take(facts, salt)
     except ToolInputError as error:
@@ -131,7 +131,8 @@ def _place(cwd: str) -> dict[str, Any]:
 
 def _identify(path: str, *, always: bool) -> dict[str, Any]:
     """Identity of a file, with its content if `always` or if this user can change it; a missing one
-    is bound as missing. What a directory contains, or a script loads, is not covered."""
+    is bound as missing. The content of directories and the files that a script loads are not
+    covered."""
     real = _real(path)
     found: dict[str, Any] = {"path": path, "real": real}
     try:
@@ -149,7 +150,8 @@ def _identify(path: str, *, always: bool) -> dict[str, Any]:
 
 
 def _about(info: os.stat_result) -> dict[str, int]:
-    """Values that change if a file is replaced or modified; only ctime cannot be set back."""
+    """Values that change if a file is replaced or modified; of the times, only ctime cannot be
+    forged."""
     return {
         "device": info.st_dev,
         "inode": info.st_ino,
@@ -206,7 +208,7 @@ def why_invalid(question: Question, answer: object) -> str:
     if not isinstance(answer, Answer) or answer.verdict not in ("allow", "deny"):
         return "it must be allow or deny"
     if answer.silent:
-        return "silence is not an answer"
+        return "an answer must not be silent"
     texts: tuple[object, ...] = answer.reason, answer.by
     if not all(isinstance(text, str) for text in texts):
         return "reason and by must be strings"
@@ -292,7 +294,7 @@ def read_question(data: object) -> Question:
 
 def pack_question(question: Question, binding: Binding) -> tuple[bytes, bytes, bytes]:
     """The fields of a question, its parameters and its binding, encoded for storage. Raises
-    `ToolInputError` for what cannot be shown to a person."""
+    `ToolInputError` if they cannot be shown to a person."""
     fields = asdict(question)
     params = fields.pop("params")
     try:

@@ -1,4 +1,4 @@
-"""Asks for approval: questions are stored, and everyone who can be reached is asked at once.
+"""Asks for approval: stores each question, and asks all reachable people at once.
 
 Any process of the same user can answer, and all answers go through the store. So exactly one
 counts, and later ones are rejected with an error. Decisions, who made them, and whether an approval
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 State = Literal["pending", "allowed", "denied", "expired", "withdrawn", "used"]
 
 MAX_PENDING = 200
-"""Limit per agent: more requests would only wear people down."""
+"""Limit per agent: more requests would only cause approval fatigue."""
 TAKE_WITHIN_MS = 15_000
-"""How long after the expiry of its question an approval can still be used."""
+"""Grace period after a question expires in which an approval can still be used."""
 MAX_TIMEOUT_MS = KEEP_MS = 24 * 3600 * 1000
 KEEP_ENDED = 1_000
 _MAX_REASON, _MAX_BY = 2_000, 200
@@ -72,7 +72,7 @@ _GRACE_S = 1.0
 
 SocketAddress = tuple[str, str]
 Changed = Callable[[Mapping[str, Any]], str]
-"""What has changed since something was bound; empty if nothing."""
+"""Describes changes since a binding was made; empty if none."""
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class _Row(NamedTuple):
 
 _SELECT = f"SELECT {', '.join(_Row._fields)} FROM question "  # noqa: S608
 _asked: dict[str, None] = {}
-"""Questions of this process; one that has replaced itself by `exec` has none of those before."""
+"""Questions of this process; empty after the process has replaced itself by `exec`."""
 MAX_ASKED = 10_000
 
 
@@ -131,10 +131,10 @@ class PendingStore:
         changed: Changed | None = None,
         id_: str = "",
     ) -> Pending:
-        """Store a question; one that a process has left behind, and that is the same but for the
-        call, is taken over. If `changed` says that it is bound to something else, it is withdrawn.
-        Its id is new unless given. Raises `ToolAuthorizationError` if too many are pending, and
-        `ConflictError` if another question has the id."""
+        """Store a question. An orphaned question that differs only in the call is taken over, or
+        withdrawn if `changed` reports another binding. The id is new unless given. Raises
+        `ToolAuthorizationError` if too many are pending, and `ConflictError` if another question
+        has the id."""
         packed = bind.pack_question(question, binding)
         agent, me = bind.encode(question.agent), bind.identify_process()
         expires_ms = now_ms + min(max(timeout_ms, 0), MAX_TIMEOUT_MS)
@@ -220,7 +220,7 @@ class PendingStore:
         return [self._unpack(row) for row in self._rows(f"{where} LIMIT ?", *before, limit)]
 
     def decide(self, id_: str, answer: Answer, now_ms: int) -> None:
-        """Record an answer. Raises if it is not the first one, too late, or was not offered."""
+        """Record an answer. Raises unless it is the first one, in time, and among the offers."""
         if wrong := bind.why_invalid(self._unpack(self._row(id_)).question, answer):
             raise errors.ToolInputError(f"invalid answer: {wrong}")
         reason, by = cut(answer.reason, _MAX_REASON), one_line(answer.by, _MAX_BY)
@@ -396,7 +396,7 @@ class Broker:
             answer, state = self._waiting.answer(id_, now_ms), self._waiting.get(id_).state
             if answer is None or is_used or state == "denied":
                 return answer
-        return Answer("deny", "there is no answer that can be used", silent=True)
+        return Answer("deny", "there is no usable answer", silent=True)
 
     def withdraw(self, id_: str) -> None:
         self._waiting.withdraw(id_, self._now_ms())
@@ -411,7 +411,7 @@ class Broker:
         actor: str = "",
         authorized: bool,
     ) -> StoredQuestion:
-        """Answer a question from elsewhere, which takes more than being able to see it."""
+        """Answer a question on another surface, which requires more rights than seeing it."""
         if authorized is not True:
             raise errors.ToolAuthorizationError(
                 "only an approver can answer this", reason="approver"
@@ -448,7 +448,7 @@ class Broker:
         import asyncio
 
         loop = asyncio.get_running_loop()
-        # Besides the store's clock, use one that cannot be set.
+        # In addition to the store's clock, use a monotonic one.
         until = loop.time() + min((pending.expires_ms - self._now_ms()) / 1000, MAX_WAIT_S)
         asked = self._ask_all(pending, approver)
         try:

@@ -28,9 +28,9 @@ _SHOWN = 80
 def decide(
     analysis: types.Analysis, policy: types.Policy, rules: types.ApprovalRules, request: ExecRequest
 ) -> types.Decision:
-    """Decide about a command. On the host, anything not certainly allowed is asked about or
-    refused; in the sandbox, the kernel enforces the limits and no approval is needed. A confined
-    command that outlives clawkit needs a person, because nothing restores what it changes."""
+    """Decide about a command. On the host, anything not clearly allowed is asked about or refused;
+    in the sandbox, the kernel enforces the limits and no approval is needed. A confined command
+    that outlives clawkit needs a person, because nothing restores what it changes."""
     decision = _decide(analysis, policy, rules, request)
     if "detach" not in request.modes or decision.verdict != "allow" or decision.place == "host":
         return decision
@@ -92,7 +92,7 @@ def _decide(
         # Only the sandbox can filter by host.
         if not widened or not rules.confines or grants.hosts:
             grants = grants if widened else NO_GRANTS
-            reason = "it runs in the sandbox"
+            reason = "commands in the sandbox need no approval"
             return sandboxed("allow", reason=reason, code="sandbox", grants=grants)
     held = rules.confines or all(match.by in _HARMLESS for match in matches)
     if matches and held and not grants.hosts:

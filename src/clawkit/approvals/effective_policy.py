@@ -68,9 +68,9 @@ def combine(
                     left_out = f", because {name} is left out," if name in document.left_out else ""
                     words = f"{wanted}{left_out} in {where}"
                 else:
-                    words = f"this call asked for {name} {now!r}"
+                    words = f"this call requested {name} {now!r}"
                 sources[words] = None
-    from clawkit.approvals.types import Policy  # imported late: tools need only what follows
+    from clawkit.approvals.types import Policy  # imported late: not needed by tools
 
     to_loosen = ""
     if configured[0] == "deny" and "deny" not in (document.security, security):
@@ -85,7 +85,7 @@ HostName = Literal["sandbox", "gateway", "node"]
 
 _MISSING: dict[HostName, str] = {
     "sandbox": "there is no sandbox here",
-    "gateway": "this machine does not run commands itself",
+    "gateway": "this machine does not run commands",
     "node": "commands of agents cannot run on nodes",
 }
 
@@ -139,7 +139,7 @@ def resolve_host(
             f"node: the command would run on the host {place!r}, not on a node; "
             "leave node out, or choose the host 'node'"
         )
-    # Commands of agents do not run on nodes, and nothing else may replace one.
+    # Commands of agents cannot run on nodes, and no other host may replace a node.
     if place not in available or place == "node":
         raise ToolAuthorizationError(
             f"the command cannot run on the host {place!r}: {_MISSING[place]}. No other host is "
@@ -156,7 +156,7 @@ def _refuse(
     configured: Host, wanted: HostName, place: HostName, *, sandboxed: bool
 ) -> ToolAuthorizationError:
     setting = f"tools.exec.host is {configured!r}"
-    hint = "Leave host out, or have tools.exec.host changed"
+    hint = "Leave host out, or ask the person to change tools.exec.host"
     if wanted != "gateway" and configured == "auto" and not (sandboxed and wanted == "node"):
         why = f"{_MISSING[wanted]}; {setting}"
     elif place == "sandbox":
@@ -224,7 +224,7 @@ def _typed(written: str) -> Iterator[str]:
         yield text
         return
     if colon and kind == "tag":
-        return  # no sender has one
+        return  # senders have no such field
     if colon and kind == "from":
         text = name.strip()
     yield f"id:{text}"

@@ -59,7 +59,7 @@ def find_entries(
 
 
 class _Subject(NamedTuple):
-    """What patterns are compared with: paths, and the name if found in PATH."""
+    """The texts that patterns are compared with: paths, and the name if found in PATH."""
 
     paths: tuple[str, ...]
     name: str
@@ -232,7 +232,8 @@ def _compile_regex(pattern: str) -> Callable[[str], bool] | None:
 
 
 def _translate(pattern: str) -> str | None:
-    """Translate from JavaScript; None for what the other engine lacks or reads differently."""
+    """Translate from JavaScript; None for syntax that the other engine lacks or reads
+    differently."""
     out: list[str] = []
     at, last = 0, "open"
     while at < len(pattern):
@@ -309,7 +310,7 @@ def _check_entry(entry: AllowlistEntry, fields: Mapping[str, Any]) -> None:
         for key in sorted(fields.keys() - {"id", "source", "extent"}):
             raise ValueError(f"{key} has no effect with the extent 'access'; remove it")
         if entry.grants is None:
-            raise ValueError("grants is missing: it is what every command may request")
+            raise ValueError("grants is missing: the access that every command may request")
     elif not entry.pattern:
         raise ValueError("pattern is missing: the path or name of a program")
     if entry.unconfined and not (entry.arg_pattern or "").startswith(EXACT):
@@ -392,7 +393,7 @@ def describe_entry(entry: AllowlistEntry) -> str:
     if entry.children == "named":
         words.append("without starting other programs")
     if entry.unconfined:
-        words.append("also outside the sandbox")
+        words.append("even outside the sandbox")
     if entry.grants is not None:
         words.append(f"granted {describe_grants(entry.grants) or 'nothing beyond the sandbox'}")
     return one_line(printable(", ".join(words), keep=""), _SHOWN)
@@ -409,7 +410,7 @@ def describe_grants(grants: Grants) -> str:
 
 
 def validate_pattern(pattern: str) -> str:
-    """What is wrong with a new pattern; empty if it is valid."""
+    """Why a new pattern is invalid; empty if it is valid."""
     if not pattern.strip():
         return "the pattern is empty: use the path or name of a program"
     if not pattern.isprintable():

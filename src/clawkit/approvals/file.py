@@ -37,7 +37,7 @@ _MIN_PREFIX, _TOKEN_BYTES, _MAX_NAME, _MAX_WORDS, _MAX_SHOWN, _LISTED = 4, 24, 6
 _LEGACY = {"default": "main"}
 _JOINED = ("children", "content", "source", "extent")
 _USED_AT, _USED_COMMAND, _USED_PATH = "lastUsedAt", "lastUsedCommand", "lastResolvedPath"
-_USE_KEYS = (_USED_AT, _USED_COMMAND, _USED_PATH, "commandText")  # beside the rule
+_USE_KEYS = (_USED_AT, _USED_COMMAND, _USED_PATH, "commandText")  # not part of the rule
 _WORDS: dict[str, tuple[str, ...]] = {
     "security": get_args(Security),
     "ask": get_args(Ask),
@@ -162,7 +162,7 @@ def replace(path: str, new_text: str, base: str | None) -> ApprovalsDocument:
         try:
             old = _parse(path, data)
         except BadDocumentError:
-            # Replacing is how a broken document is repaired.
+            # A broken document may be replaced, to repair it.
             old = NO_DOCUMENT
         if old.token:
             raw["socket"] = {**old.raw["socket"], **raw.get("socket", {})}
@@ -303,7 +303,8 @@ def ensure_socket(path: str, sock_path: str) -> tuple[str, str]:
 
 
 def _read_bytes(path: str) -> bytes | None:
-    """The file's content, or None. Opened once, so that what is read is what was checked."""
+    """The file's content, or None. Opened once, so that the checked file is the one that is
+    read."""
     folder, name = os.path.split(os.path.abspath(path))
     where = folder
     try:
@@ -337,7 +338,7 @@ def _read_bytes(path: str) -> bytes | None:
 
 
 def _check_owner(path: str, info: os.stat_result) -> None:
-    """Anyone else who can change the file could allow themselves everything."""
+    """Another user who can change the file could allow any command."""
     if info.st_uid not in (0, os.geteuid()):
         raise BadDocumentError(path, "belongs to another user. Make it your own with chown")
     if info.st_mode & 0o022:

@@ -45,7 +45,7 @@ TAME = MappingProxyType(
         **dict.fromkeys(("EDITOR", "GIT_EDITOR", "GIT_SEQUENCE_EDITOR", "VISUAL"), "false"),
         "LESSSECURE": "1",
         # An earlier part of the command could have prepared a directory for a later git.
-        "GIT_CONFIG_COUNT": "3",
+        "GIT_CONFIG_COUNT": "4",
         "GIT_CONFIG_KEY_0": "safe.bareRepository",
         "GIT_CONFIG_VALUE_0": "explicit",
         "GIT_CONFIG_KEY_1": "core.fsmonitor",
@@ -53,6 +53,9 @@ TAME = MappingProxyType(
         # A command can create a repository whose hooks would run with its grants.
         "GIT_CONFIG_KEY_2": "core.hooksPath",
         "GIT_CONFIG_VALUE_2": "/dev/null",
+        # The git at the other end of a push to a directory gets none of these settings.
+        "GIT_CONFIG_KEY_3": "protocol.file.allow",
+        "GIT_CONFIG_VALUE_3": "never",
     }
 )
 """Environment of commands that run without approval. With a terminal, input could make a pager or
@@ -64,8 +67,8 @@ _SCRIPTED = re.compile(r"py|node|deno|bun")
 _LONG = 4_096
 """Commands of this many characters are analyzed in a thread, to keep the event loop responsive."""
 _STOP = (
-    " Several commands in a row have been refused. Stop trying to get it done in other ways: tell "
-    "the person what you need and why, and wait."
+    " Several commands in a row have been refused. Do not try other ways to get it done: tell the "
+    "person what you need and why, and wait."
 )
 
 
@@ -84,9 +87,9 @@ class LocalGate:
         before: Callable[[], Awaitable[None]] | None = None,
         variables: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Without `confines`, all commands run unconfined, allowlisted ones too. `before` is called
-        ahead of every command that is not refused. `variables` are for commands that may leave the
-        sandbox."""
+        """Without `confines`, all commands run unconfined, even allowlisted ones. `before` is
+        called before every command that is not refused. `variables` are for commands that may leave
+        the sandbox."""
         self._judge = judge
         self._approvals = approvals
         self._audit = audit
@@ -258,7 +261,7 @@ class LocalGate:
         if self._count(request, decision) >= BREAKER:
             text += _STOP
         if decision.to_allow and reason != "approval":
-            # Last, so that nothing follows the command to type.
+            # Last, so that no text follows the command to type.
             text += f" To allow it, a person can type: {decision.to_allow}"
         return ToolAuthorizationError(text, reason=reason)
 

@@ -33,7 +33,7 @@ _REMOVERS = frozenset(("rm", "chmod", "chown", "chgrp", "mv", "find"))
 _WRITERS = frozenset(("dd", "shred", "tee", "cp", "cat"))
 _COPIERS = frozenset(("cp", "rsync", "install"))
 _FILLERS = _COPIERS | {"tar", "bsdtar", "gtar", "unzip", "cpio", "7z"}
-"""They can put many files into a directory; all but copiers into the one they start in."""
+"""They can write many files into a directory; all but copiers write into the current one."""
 _CHANGERS = frozenset(("git", "patch"))
 _GIT_READ_ONLY = frozenset(("status", "log", "diff", "show", "rev-parse", "branch", "--version"))
 _CLAWKIT = frozenset(("clawkit", "openclaw"))

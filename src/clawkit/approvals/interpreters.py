@@ -105,7 +105,7 @@ _UNGROUPED = frozenset({"node"})
 _PERMUTING = frozenset({"sed", "make"})
 """Where options may follow operands."""
 _OPERANDS = {"awk": "program", "sed": "program", "make": "target"}
-"""What the first operand is; that of the others is a script."""
+"""The meaning of the first operand; for other interpreters it is a script."""
 INTERPRETERS = _RARE | _INTERACTIVE | (_OPTIONS.keys() - {"make"})
 
 _KNOWN: dict[str, str] = {
@@ -119,7 +119,7 @@ _KNOWN: dict[str, str] = {
     **dict.fromkeys(("xargs", "gxargs"), "xargs"),
 }
 _LONGEST = 64
-"""Longer names are no version of a known one."""
+"""Longer names cannot be a version of a known one."""
 _VERSIONED = re.compile(r"([A-Za-z]+(?:-[A-Za-z]+)*?)[-.]?\d", re.ASCII)
 _MAX_NAME = 255
 """Longer names are cut, because no file name is longer."""

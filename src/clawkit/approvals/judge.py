@@ -108,7 +108,7 @@ class Judge(Struct, frozen=True, dict=True):
         if request.access != NO_GRANTS or "detach" in request.modes:
             return None
         if request.wanted == "sandbox" or not rules.entries:
-            words, run = "it runs in the sandbox", request.command
+            words, run = "commands in the sandbox need no approval", request.command
             sandboxed = types.Decision(
                 "allow", policy, words, code="sandbox", run=run, place="sandbox"
             )

@@ -1,7 +1,7 @@
 """Arguments of programs: a table-driven option parser, and tables of flags and sub-commands.
 
-The parser reads options as getopt does, and unknown options are errors. The other tables list what
-to look for; anything not listed passes.
+The parser reads options as getopt does, and unknown options are errors. The other tables list cases
+to detect; anything not listed passes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which files commands may use as the file tools may, and which belong to clawkit itself."""
+"""Applies the file tools' rules to the files of commands, and protects clawkit's own files."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class PathRules:
         is_masked: Callable[[str], bool] = lambda _path: False,
         hard_links: bool = True,
     ) -> None:
-        """`effect_on` is the effect of rules on a file tool's use of a path, `is_masked` whether
+        """`effect_on` is the effect of rules on a file tool's access to a path, `is_masked` whether
         the file tools redact the file, `hard_links` whether files with several links may be read.
         `why_protected` says why only a person may have a resolved path changed; `own` are the files
         and directories, except `own_open`, that decide what clawkit allows. `shared` are
-        directories that may be read wherever they are; they may change."""
+        directories that are readable regardless of location; the list may change."""
         here = os.path.realpath(workspace)
         writable = [here, *(_resolve(root, here) for root in write_roots)]
         self._writable = _starts(writable)

@@ -14,6 +14,7 @@ from typing import Literal
 from clawkit.approvals.protocols import ExecRequest
 from clawkit.approvals.types import Decision, Miss, Place
 from clawkit.core.approval import Lasting, Question
+from clawkit.process.protocols import NO_GRANTS
 from clawkit.redact import MASK, Redactor, is_secret_name
 from clawkit.terminal_text import wrap
 from clawkit.text import one_line, printable
@@ -68,6 +69,8 @@ def make_question(
         modes=tuple(_MODES[each] for each in request.modes),
         notes=tuple(show(note, redactor) for note in _notes(request, decision, redactor)),
         lasting=lasting,
+        plain=not (request.assigned or request.modes or request.access != NO_GRANTS)
+        and request.host != "node",
         call_id=request.call_id,
     )
 
@@ -79,8 +82,8 @@ def lasts_for_session(decision: Decision) -> bool:
 
 
 def _notes(request: ExecRequest, decision: Decision, redactor: Redactor) -> Iterator[str]:
-    """What is not allowed, part by part, unless that is the reason already; variables that are set;
-    how much is allowed."""
+    """Each part that is not allowed, unless the reason already says it; variables that are set; the
+    number of allowed parts."""
     missed = Counter(
         (one_line(printable(judged.segment.text, ""), _TITLE), result.reason)
         for judged in decision.segments
@@ -214,7 +217,7 @@ def _spell_out(word: str) -> str:
 
 
 def render(question: Question, surface: Surface = "terminal", *, width: int | None = None) -> str:
-    """Everything needed for a decision, as plain lines; the command and the reason come last.
+    """Everything needed for a decision, as plain lines, with the command and the reason at the end.
 
     With a terminal `width`, lines are wrapped here with a prefix, so that no part of a long line
     can pass for a separate one.

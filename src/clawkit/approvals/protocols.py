@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 RESUMABLE = "resumable"
-"""In the binding of a question: what asked it reads the answer later, in whichever process."""
+"""In the binding of a question: the asker reads the answer later, possibly in another process."""
 
 
 class ExecRequest(Struct, frozen=True):
@@ -107,7 +107,7 @@ class Confines(Protocol):
         """For a command in the sandbox."""
 
     def by_entry(self, grants: Grants) -> "Confinement":
-        """For an allowlisted command; no hold where the kernel cannot confine it."""
+        """For an allowlisted command; without a hold if the kernel cannot confine it."""
 
 
 @runtime_checkable
@@ -122,7 +122,7 @@ class ExecGate(Protocol):
         """Whether the file tools may read the whole file at an absolute path without approval."""
 
     async def settle(self, waiting: Waiting, request: ExecRequest) -> Admitted:
-        """Wait for the answer. Raises `ToolAuthorizationError` if it is no."""
+        """Wait for the answer. Raises `ToolAuthorizationError` if it is a refusal."""
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
         """Run something in the background after the call has returned, until the run ends."""
@@ -144,8 +144,9 @@ class Approvals(Protocol):
         binding: Mapping[str, Any] | None = None,
         changed: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> "Answer":
-        """Wait for a person's answer. No answer, or no one to ask, counts as no. `binding` records
-        what the answer applies to; `changed` says what has changed since an earlier binding."""
+        """Wait for a person's answer. No answer and no reachable approver count as a refusal.
+        `binding` records what the answer applies to; `changed` says what has changed since an
+        earlier binding."""
 
     def submit(
         self,
@@ -159,7 +160,7 @@ class Approvals(Protocol):
 
     def collect(self, id_: str) -> "Answer | None":
         """Use the answer to a question that was queued, without waiting; None while it is open. A
-        silent answer means that there will be none, or that it was already used."""
+        silent answer means that none will come, or that it was already used."""
 
     def withdraw(self, id_: str) -> None:
         """Withdraw a question that was queued."""

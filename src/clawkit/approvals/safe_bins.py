@@ -115,7 +115,8 @@ def check_filter(text: str) -> str:
 _SYSTEM = frozenset(("/bin", "/sbin", "/usr/bin", "/usr/sbin"))
 _TRUSTED = frozenset(("/bin", "/usr/bin"))
 _MULTI_CALL = frozenset(("busybox", "toybox", "coreutils"))
-"""Multi-call binaries act by the name they are called by, so being one says nothing."""
+"""Multi-call binaries act according to the name they are called by, so their own name proves
+nothing."""
 _WRITABLE_BY_OTHERS = 0o022
 _SHOWN = 200
 _ABOUT = frozenset(("--help", "--version"))
@@ -146,7 +147,7 @@ def check_safe_bin(program: Program, rules: ApprovalRules) -> Match | str:
 
 
 def is_trusted(program: Program, rules: ApprovalRules) -> bool:
-    """Whether a program is in a directory into which only the operator puts programs."""
+    """Whether a program is in a directory where only the operator installs programs."""
     if is_replaceable(program, rules):
         return False
     folders = _TRUSTED
@@ -174,7 +175,7 @@ def is_changeable(path: str, rules: ApprovalRules) -> bool:
 def is_open_place(path: str, rules: ApprovalRules) -> bool:
     """Whether the agent may write into the directory of a program."""
     folder = _folder_of(path)
-    # If everything is writable, so are the system directories; no rule about programs helps then.
+    # If everything is writable, so are the system directories, and no rule about programs helps.
     return folder not in _SYSTEM and rules.may_write(folder)
 
 
@@ -217,7 +218,7 @@ def _runs_code(name: str, resolved: str, real: str) -> bool:
 
 
 def is_interpreting(names: set[str]) -> bool:
-    """Whether a program with one of these names runs code that it is given."""
+    """Whether a program with one of these names runs code from its arguments or input."""
     stems = {name.rstrip("0123456789.-") for name in names}
     return not NEVER.isdisjoint(names | stems) or is_interpreter(names) or is_shell(names)
 

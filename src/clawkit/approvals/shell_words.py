@@ -1,7 +1,7 @@
 """Nodes, quoting and words of a shell command, as far as they are understood.
 
-Only what does not depend on the state of the machine is accepted: quotes and escapes are removed,
-braces expanded; anything else in bash is a `Doubt`.
+Only syntax that does not depend on the state of the machine is accepted: quotes and escapes are
+removed, braces expanded; anything else in bash is a `Doubt`.
 
 Bash reads bytes and decodes them by the locale. Where a non-ASCII character precedes a special
 one, an encoding other than UTF-8 could read both as a single character. Non-ASCII commands

@@ -12,14 +12,14 @@ from clawkit.approvals.launchers import starts_programs
 from clawkit.approvals.safe_bins import is_interpreting
 from clawkit.approvals.types import AllowlistEntry, Arg, Program
 
-# They run what files of a project say, which the agent can write.
+# They run code from a project's files, which the agent can write.
 _RUNNERS = opts.words_of(
     """ansible ansible-playbook bazel bazelisk buck2 cargo claude clawkit codex cpan cpanm dotnet
     easy_install gemini go gradle gradlew invoke just lein lualatex luatex mage meson mvn ninja nox
     openclaw opencode packer pants pip pre-commit puppet rake rview rvim sbt scons service task
     terraform tofu vagrant view vigr vimdiff vipw"""
 )
-# They write or remove any file, also one that runs later.
+# They write or remove any file, including programs that run later.
 _WRITERS = opts.words_of("chgrp chmod chown cp dd install ln mv rm rmdir shred tee truncate unlink")
 
 
@@ -27,9 +27,8 @@ def entries_for(
     programs: Iterable[str], may_write: Callable[[str], bool]
 ) -> tuple[AllowlistEntry, ...]:
     """An entry for each program, by its path, except those whose entry would allow more than one
-    program: interpreters, shells, build tools, programs that start others or replace files, what
-    the agent could replace, and what is not the whole path of one, as from an empty part of
-    PATH."""
+    program: interpreters, shells, build tools, programs that start others or replace files,
+    programs that the agent could replace, and relative paths, as from an empty part of PATH."""
     return tuple(
         AllowlistEntry(path, source="skill")
         for path in programs
@@ -39,7 +38,7 @@ def entries_for(
 
 
 def is_too_much(path: str) -> bool:
-    """Whether a program runs whatever it is told to, or can write it."""
+    """Whether a program runs arbitrary code, or can write programs."""
     names = names_of(Program((Arg(path),), path, os.path.realpath(path), None))
     stems = {name.rstrip("0123456789.-") for name in names}
     is_listed = not (_RUNNERS | _WRITERS).isdisjoint(names | stems)

@@ -82,7 +82,7 @@ class Segment(msgspec.Struct, frozen=True):
 
     text: str
     programs: tuple[Program, ...] = ()
-    """Wrappers first, then what they start. Empty for a builtin."""
+    """Wrappers first, then the program they start. Empty for a builtin."""
     builtin: str = ""
     files: tuple[FileUse, ...] = ()
 

@@ -10,8 +10,9 @@ from msgspec import Struct
 from clawkit.errors import ToolAuthorizationError
 
 StoredExtent = Literal["exact", "subcommand", "preset", "program", "access"]
-"""What a stored approval covers: the exact command, all with the same sub-command, what a preset
-lists, everything of a program; or hosts and directories that any command may request."""
+"""What a stored approval covers: the exact command, all commands with the same sub-command, the
+list of a preset, everything a program does; or hosts and directories that any command may
+request."""
 Extent = Literal["session", StoredExtent]
 """`session` approvals last as long as the session, and are not stored."""
 DEFAULT_TIMEOUT_S = 120.0
@@ -19,7 +20,7 @@ MAX_TIMEOUT_S = 600.0
 """Longest wait that a hook or tool can ask for."""
 MAX_WAIT_S = 86_400.0
 """Longest wait that an operator can configure."""
-FINAL = "This is final: do not try it again in any way that the person has not named"
+FINAL = "This is final: do not retry it in any form that the person did not suggest"
 """For the model, after a refusal and the person's own words."""
 
 
@@ -36,19 +37,22 @@ class Question(Struct, frozen=True):
     title: str
     description: str = ""
     asked_by: str = ""  # the hook or rule that asks, by its configuration key if it has one
-    to_allow: str = ""  # the command to type so that the question is not asked again
+    to_allow: str = ""  # the command that makes this question unnecessary
     timeout_s: float = DEFAULT_TIMEOUT_S
     agent: str = "main"
     session: str = "main"
     command: str = ""  # the command to run, if it is one; secrets are masked
     cwd: str = ""
     host: str = ""
-    place: str = ""  # how it is confined, such as `on the host, unconfined`; empty if unknown
+    place: str = ""  # its confinement, such as `on the host, unconfined`; empty if unknown
     modes: tuple[str, ...] = ()  # how it runs, other than to completion: `in the background`, …
     notes: tuple[str, ...] = ()
-    """More to know: each part that needs approval, how many do not, variables."""
+    """Details: each part that needs approval, the number of those that do not, variables."""
     lasting: tuple[Lasting, ...] = ()
     """Lasting approvals on offer, stored ones first; empty if only a one-time one is possible."""
+    plain: bool = False
+    """Whether it is the command and nothing else: on this machine, in its directory, to completion,
+    without variables or access that the call asks for."""
     call_id: str = ""
     """The call that waits for the answer; empty if the question is not about a call."""
 
@@ -64,21 +68,21 @@ class Answer(Struct, frozen=True):
     verdict: Literal["allow", "deny"]
     reason: str = ""  # passed on to the model
     extent: Extent | None = None
-    """With `allow`: what is allowed from now on; must be one of the offers."""
+    """With `allow`: the lasting approval that was chosen; must be one of the offers."""
     by: str = ""  # who answered, for the record
-    silent: bool = False  # whether no one answered: a `deny` for which a fallback may be configured
+    silent: bool = False  # a `deny` because no one answered; a fallback may be configured
 
 
 class Approver(Protocol):
-    """Asks a person. Must answer or raise; a missing answer times out and means no. One that comes
-    back, as a gateway that is restarted, may set `keeps_questions`: then a question stays open when
-    the call that waits for it is stopped."""
+    """Asks a person. Must answer or raise; a missing answer times out and means no. An approver
+    that survives a restart, such as the gateway's, may set `keeps_questions`: then a question stays
+    open when its waiting call is stopped."""
 
     async def ask(self, request: Question) -> Answer: ...
 
 
 class Ask(Struct, frozen=True):
-    """A request of a hook or rule that a person decide."""
+    """The demand of a hook or rule that a person decide."""
 
     title: str
     description: str = ""
@@ -94,8 +98,8 @@ class Deny(Struct, frozen=True):
     reason: str
 
 
-NO_ONE = "there is no one here to ask"
-TO_BE_ASKED = "To be asked, run clawkit or `clawkit approvals watch` in a terminal"
+NO_ONE = "no one can be asked here"
+TO_BE_ASKED = "To approve calls, run clawkit or `clawkit approvals watch` in a terminal"
 
 
 def no_approver(title: str, to_allow: str) -> ToolAuthorizationError:

@@ -1,7 +1,7 @@
 """The one call path: find, read parameters, hooks, rules, approval, execute, finalize.
 
 The command line, the agent loop, servers and tests all enter here. Tools and services raise; this
-module turns that into results. Cancelling the task that awaits a call aborts it.
+module turns both into results. Cancelling the task that awaits a call aborts it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 MAX_NAME = 80
 """Characters of an unknown name that are shown."""
 CALLED = "calledTool"
-"""The detail with the target of a `tool_call`, for those who read the conversation later."""
+"""The detail with the target of a `tool_call`, for later readers of the conversation."""
 ACTING = frozenset(("write", "exec", "send"))
 """Effects that change something."""
 
@@ -45,7 +45,7 @@ ACTING = frozenset(("write", "exec", "send"))
 Event = Mapping[str, Any]
 OnEvent = Callable[[Event], None]
 OnResult = Callable[[int, Result], None]
-"""Gets the index of a call in its message, and its result."""
+"""Called with the index of a call in its message, and its result."""
 Rules = Callable[[Tool, Mapping[str, Any], Context], approval.Deny | approval.Ask | None]
 
 
@@ -66,7 +66,7 @@ class CallGuard(Protocol):
     """Sees all calls of a session before they run, and their results.
 
     If it fails before a call, the call is blocked: no call may pass unseen. If it fails after one,
-    nothing changes: the call has happened, and its result is kept.
+    the result is kept unchanged.
     """
 
     def begin(self) -> None:
@@ -89,7 +89,7 @@ class Run(Struct, frozen=True):
     workspace: str
     scope: Scope = Scope()
     refused: Mapping[str, str] = MappingProxyType({})
-    """Why policy removed a tool, by canonical name."""
+    """Reasons why policy removed tools, by canonical name."""
     rules: Rules = lambda _tool, _params, _ctx: None
     hooks: Hooks = field(default_factory=Hooks)
     approver: approval.Approver | None = None
@@ -99,7 +99,7 @@ class Run(Struct, frozen=True):
     grace_s: float = GRACE_S  # how long a cancelled tool may clean up before it is abandoned
     watch: CallGuard | None = None  # detects calls that make no progress
     deferred: frozenset[str] = frozenset()
-    """Tools whose schemas the model is not given; it calls them through `tool_call`."""
+    """Tools whose schemas are not sent to the model; it calls them through `tool_call`."""
 
 
 class CallRequest(Struct, frozen=True):
@@ -109,9 +109,9 @@ class CallRequest(Struct, frozen=True):
 
 
 def unwrap(run: Run, request: CallRequest) -> CallRequest:
-    """The call that a `tool_call` carries. What reads the call from here on, such as policy, hooks,
-    rules and listeners, sees only its target. Without a deferred target, it is a call like others,
-    which fails."""
+    """The call inside a `tool_call`. Everything after this, such as policy, hooks, rules and
+    listeners, sees only the target. Without a deferred target it stays an ordinary call, which
+    fails."""
     carrier = run.tools.get(CARRIER)
     if carrier is None or canonical(str(request.tool)) != CARRIER:
         return request
@@ -151,10 +151,11 @@ async def call_all(
     on_result: OnResult | None = None,
     is_brief: Callable[[], bool] = bool,
 ) -> list[Result]:
-    """Run the calls of one message: admitted in order, then in parallel unless they collide.
+    """Run the calls of one message: admit them in order, then run them in parallel unless they
+    collide.
 
     `on_result` gets each result as soon as it is final, in any order. While `is_brief`, events have
-    no results, only whether a call failed, and why.
+    no results, only whether and why a call failed.
     """
     calls = [
         _Pending(run, request, on_event, on_result and partial(on_result, number), is_brief)
@@ -225,7 +226,7 @@ class _Pending:
         self._on_event = on_event
         self._on_result = on_result
         self._is_brief = is_brief
-        self._agreed: set[str] = set()  # rules whose questions a person answered with yes
+        self._agreed: set[str] = set()  # rules that a person has approved for this call
 
     async def prepare(self) -> None:
         """Find the tool, read the parameters, and run the before-hooks."""
@@ -263,7 +264,7 @@ class _Pending:
         return ANYTHING  # when in doubt, it runs alone
 
     async def carry_out(self, earlier: Sequence[Awaitable[None]]) -> None:
-        """After the calls it may collide with: rules, approval, the tool itself."""
+        """Wait for the calls it may collide with; then rules, approval, the tool itself."""
         for task in earlier:
             await task
         run, call = self.run, self._call
@@ -314,7 +315,7 @@ class _Pending:
         await self._ask(replace(wish, asked_by=wish.asked_by or f"the tool {self.shown}"))
 
     async def _ask(self, wish: approval.Ask) -> None:
-        """Return if a person allows the call; raise in every other case."""
+        """Return if a person allows the call; raise otherwise."""
         run = self.run
         if run.approver is None:
             raise approval.no_approver(wish.title, wish.to_allow)
@@ -338,7 +339,7 @@ class _Pending:
         except TimeoutError:
             answer = approval.Answer("deny", f"no answer within {timeout_s:g} s")
         except ToolAuthorizationError:
-            raise  # no one could be asked after all
+            raise  # it turned out that no one could be asked
         except Exception as error:  # noqa: BLE001  # whatever goes wrong, the answer is no
             log.warning("asking for approval failed: %r", error)
             answer = approval.Answer("deny", "asking for approval failed")
@@ -379,7 +380,7 @@ class _Pending:
         if result is None:
             body = {"params": params_for_event(self._call.params, redactor)}
         else:
-            # What happens after a call is told once, and to those who act on it, too.
+            # A notice after a call is sent only once, and programs act on it: send it in full.
             is_brief = kind != "notice" and self._is_brief()
             body = for_event(result, redactor, brief=is_brief)
         try:

@@ -1,8 +1,8 @@
-"""The one table of tools: what exists, what it is called, and which groups and profiles hold it.
+"""The one table of tools: what exists, under which names, and in which groups and profiles.
 
-Profiles, groups, policy, the command line and the documentation all read this table. A tool that
-is not `available` is known by name but not part of this build: policy traces it like any other, and
-a call says that it is not there.
+Profiles, groups, policy, the command line and the documentation all read this table. A tool that is
+not `available` is known by name but not part of this build: policy traces it like any other, and a
+call fails with a clear error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class CatalogEntry(Struct, frozen=True):
     section: str
     description: str
     profiles: tuple[Profile, ...] = ()
-    """The limited profiles that hold the tool; `full` holds every tool."""
+    """The limited profiles that include the tool; `full` includes every tool."""
     groups: tuple[str, ...] = ()
     """Group names without `group:`; every built-in is also in `group:openclaw`."""
     aliases: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class CatalogEntry(Struct, frozen=True):
 
     @property
     def module(self) -> str:
-        """Where the tool is built; empty while this build does not have it."""
+        """The module that defines the tool; empty if it is not in this build."""
         return f"clawkit.tools.{self.id}" if self.available else ""
 
 
@@ -94,7 +94,7 @@ CATALOG: dict[str, CatalogEntry] = {entry.id: entry for entry in _ENTRIES}
 ALIASES: dict[str, str] = {alias: entry.id for entry in _ENTRIES for alias in entry.aliases}
 CARRIER = "tool_call"
 CONTROLS = ("tool_search", "tool_describe", CARRIER)
-"""They reach nothing by themselves, so allow lists do not apply to them."""
+"""They access nothing themselves, so allow lists do not apply to them."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     f"group:{group}": tuple(entry.id for entry in _ENTRIES if group in entry.groups)

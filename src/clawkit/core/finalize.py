@@ -1,4 +1,4 @@
-"""The last step of every call: no secrets, not more than the model can take, nothing malformed."""
+"""The last step of every call: redacts secrets, limits sizes, and replaces malformed content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVENT_TEXT = 8_000
 EVENT_DETAIL = 2_000
 EVENT_ERROR = 400
 OUTPUT = "aggregated"
-"""The detail with the output of a command, whose end matters most."""
+"""The detail with the output of a command; its end matters most."""
 _SCALARS = (bool, int, float, type(None))
 
 
@@ -33,8 +33,8 @@ def finalize(result: Result, *, redactor: Redactor, context_window: int | None) 
 
 
 def for_event(result: Result, redactor: Redactor, *, brief: bool = False) -> dict[str, Any]:
-    """The result for listeners: shortened, without images, strictly redacted. A `brief` one only
-    says whether the call failed, and why."""
+    """The result for listeners: shortened, without images, strictly redacted. If `brief`, only
+    whether and why the call failed."""
     event: dict[str, Any] = {} if brief else _shown(result, redactor)
     event["isError"] = result.is_error
     if event["isError"]:
@@ -82,7 +82,7 @@ def _checked(block: Block, redactor: Redactor) -> Block:
 
 
 def _redact_repeated_details(blocks: Sequence[Block], result: Result, details: Any) -> list[Block]:
-    """Blocks that repeat the details as JSON must not show what was masked there."""
+    """Mask in blocks that repeat the details as JSON what was masked in the details."""
     try:
         repeated = to_text(result.details)
     except TypeError:

@@ -1,9 +1,9 @@
 """Hooks: code that runs before a call, and on its result afterwards.
 
 A before-hook may let the call pass (None), block it, rewrite its parameters, or have a person
-decide. Higher priorities run first; the first block wins; parameters are frozen once a person is to
-decide about them. A before-hook that raises or times out blocks. An after-hook may replace the
-result; if it fails, the result is kept.
+decide. Higher priorities run first; the first block wins; parameters are frozen once a person has
+to decide. A before-hook that raises or times out blocks. An after-hook may replace the result; if
+it fails, the result is kept.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Hook(Struct, frozen=True):
         return self.tools is None or canonical(tool) in self.tools
 
     async def call(self, *arguments: object) -> Any:
-        """What the hook returns. Raises what it raises, and TimeoutError."""
+        """Call the hook. Raises its exceptions, and TimeoutError."""
         # A plain function runs in a thread, so that it cannot block the event loop.
         is_async = inspect.iscoroutinefunction(self.run)
         work = self.run(*arguments) if is_async else in_thread(self.run, *arguments)
@@ -125,7 +125,7 @@ class Hooks(Struct):
                 elif not isinstance(verdict, Deny | Ask | None):
                     kind = type(verdict).__name__
                     raise TypeError(f"it returned {kind}, not None, Deny, Rewrite or Ask")
-            except Exception as error:  # whatever goes wrong in a hook, it blocks
+            except Exception as error:  # any failure of a hook blocks
                 log.warning("before-hook %s failed: %r", hook.name, error)
                 problem = "took too long" if isinstance(error, TimeoutError) else "failed"
                 why = f"blocked because the hook {hook.name} {problem}"
@@ -162,7 +162,7 @@ def _add(
     if tools is not None:
         names = frozenset(map(canonical, [tools] if isinstance(tools, str) else tools))
     for name in names or ():
-        # A guard that silently never runs is worse than none.
+        # A hook that silently never runs is worse than none.
         if not is_tool_name(name):
             raise RegistryError(f"hooks take tool names: {name!r} is not a valid one")
     hooks.append(Hook(run, priority, names, min(timeout_s, MAX_TIMEOUT_S)))

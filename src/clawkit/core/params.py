@@ -28,7 +28,7 @@ _PLAIN = (str, bool, int, float, list, dict)
 _ONE_LINE_KEYS = frozenset({"path", "command", "workdir", "host", "ask", "node"})
 # Some models leak the closing tag of their own call format into the last string.
 _LEAKED_TAG = r"(?<!\s)\s*+</arg_value>++\s*+\Z"
-# ... or invent Office file extensions.
+# Some invent Office file extensions.
 _OFFICE = r"(?i)(?<=\.)(doc|ppt|xls)x?c?odex\Z"
 _INDEX = r"\[\d+\]"
 _NUMBER = r"-?(0|[1-9]\d{0,17})(\.\d{1,17})?([eE][+-]?\d{1,3})?\Z"
@@ -39,9 +39,9 @@ def read_params(
 ) -> tuple[dict[str, Any], Any]:
     """The canonical parameters, and the argument for `execute`: the struct, or the same dict.
 
-    The workspace is needed to tell whether a path that starts with `@` is literal. With `cwd`, a
-    directory below the workspace, relative paths start there and become absolute, so that nothing
-    that reads them later has to know about it.
+    The workspace determines whether a path that starts with `@` is literal. With `cwd`, a directory
+    below the workspace, relative paths are resolved there and become absolute, so that no later
+    reader has to know it.
     """
     given = _as_object(tool, raw)
     _bound(tool, given)
@@ -58,8 +58,7 @@ def read_params(
     if tool.struct is None:
         problems += _explain(tool, params)
     if not problems:
-        # The struct is the faster of two validators for the same schema: it accepts, and the other
-        # one explains what is wrong.
+        # Two validators for the same schema: the struct is faster, the other explains errors.
         try:
             return params, tool.typed(params)
         except ValueError as error:
@@ -122,7 +121,8 @@ class _Reader:
     def canonical(
         self, given: Mapping[str, Any], schema: Mapping[str, Any], at: str = ""
     ) -> dict[str, Any]:
-        """Known names in their advertised spelling, values repaired if the repair is certain."""
+        """Known names in their advertised spelling, and values repaired if the repair is
+        unambiguous."""
         tool = self._tool
         properties: Mapping[str, Any] = schema.get("properties", {})
         spellings = _spellings(tuple(properties))
@@ -272,7 +272,7 @@ def _explain(tool: Tool, params: Mapping[str, Any]) -> list[str]:
 
 
 def _causes(error: Any) -> list[Any]:
-    """What is wrong with a value that may be null: the errors of its only other type."""
+    """The errors of a nullable value: those of its only other type."""
     branches = error.kind.context if error.kind.name == "anyOf" else []
     null = [["null"]]
     others = [each for each in branches if [getattr(e.kind, "types", 0) for e in each] != null]

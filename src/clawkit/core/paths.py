@@ -1,4 +1,4 @@
-"""One interpretation of paths: what a rule compares is what the file system opens."""
+"""The one interpretation of paths, so that rules compare what the file system opens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_LINKS = 64
 
 
 class CycleError(OSError):
-    """A path goes through more links than any sane one."""
+    """A path goes through too many links."""
 
 
 def is_below(place: str, base: str) -> bool:
@@ -42,7 +42,7 @@ def plain_path(path: str) -> str:
         if host.lower() not in ("", "localhost") or "%2f" in lowered or "%00" in lowered:
             raise ToolInputError(f"{path[:80]!r} is not a path to a local file")
         path = unquote(rest)
-    # A relative name that would be interpreted again if read a second time.
+    # Keep a relative name from being interpreted a second time.
     is_name = path.startswith("~") and path != "~" and not path.startswith("~/")
     return f"./{path}" if is_name or _is_url(path) else path
 
@@ -50,7 +50,7 @@ def plain_path(path: str) -> str:
 def strip_mention(path: str, workspace: str) -> str:
     """A path without the `@` that people put before a file they mention.
 
-    The `@` stays if the workspace has a file with that name, and one of two stays: `@@a` is `@a`.
+    The `@` stays if the workspace has a file with that name; of two, one stays: `@@a` is `@a`.
     """
     if not path.startswith("@"):
         return path
@@ -69,7 +69,7 @@ def real_path(path: str) -> str:
         try:
             *_, target = steps_of(path)
         except CycleError:
-            return os.path.realpath(path)  # which returns a name for a cycle too
+            return os.path.realpath(path)  # which returns a name even for a cycle
         except OSError:
             continue
         return target
@@ -77,8 +77,8 @@ def real_path(path: str) -> str:
 
 
 def steps_of(path: str) -> Iterator[str]:
-    """Every path that is visited while a path is resolved, links included; the last one is its
-    target. Raises `CycleError`, and OSError for a link that is replaced in the meantime."""
+    """Every path visited while a path is resolved, links included; the last one is its target.
+    Raises `CycleError`, and OSError for a link that is replaced in the meantime."""
     done = "/" if path.startswith("/") else os.getcwd()
     yield done
     rest = path.split("/")[::-1]

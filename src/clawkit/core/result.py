@@ -40,7 +40,8 @@ class Result:
 
     @classmethod
     def json(cls, payload: Mapping[str, Any]) -> Result:
-        """An object, both as text and as details. Raises TypeError if it is not JSON."""
+        """A result with an object both as text and as details. Raises TypeError if it is not
+        JSON."""
         return cls((Text(to_text(payload)),), payload)
 
     @classmethod
@@ -49,7 +50,7 @@ class Result:
 
     @classmethod
     def blocked(cls, tool: str, reason: str, denied: str, code: int = 403, **more: Any) -> Result:
-        """A call that was refused; `denied` is the kind of refusal, for programs."""
+        """The result of a refused call; `denied` is the kind of refusal, for programs."""
         details = {"tool": tool, "deniedReason": denied, "reason": reason, "code": code, **more}
         return cls.text(reason, status="blocked", **details)
 
@@ -118,7 +119,7 @@ def to_text(value: object) -> str:
     try:
         return json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"a {type(value).__name__} that is not JSON ({error})") from None
+        raise TypeError(f"a value of type {type(value).__name__} is not JSON ({error})") from None
 
 
 def _checked(result: Result) -> Result:
@@ -147,7 +148,8 @@ def _bound(details: Mapping[str, Any]) -> None:
 
 
 def _from_shape(value: Mapping[str, Any]) -> Result | None:
-    """The result that a mapping describes, with further keys in the details; None if it is data."""
+    """The result that a mapping describes, its other keys added to the details; None for plain
+    data."""
     blocks = _to_blocks(value.get("content"))
     if blocks is None:
         return None

@@ -23,7 +23,7 @@ async def bounded(work: Awaitable[Any], timeout_s: float | None, grace_s: float 
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
     task = loop.create_task(_contain(work, ended))
-    task.add_done_callback(lambda _: _settle(ended))  # in case that it never began
+    task.add_done_callback(lambda _: _settle(ended))  # in case it never started
     timer = loop.call_later(timeout_s, _settle, ended) if timeout_s is not None else None
     try:
         await ended
@@ -48,7 +48,7 @@ def _settle(ended: asyncio.Future[None]) -> None:
 
 async def _contain(work: Awaitable[Any], ended: asyncio.Future[None]) -> Any:
     """The work, with every failure turned into an ordinary exception. `ended` is set in its last
-    step: whoever waits continues a round of the event loop earlier."""
+    step, so that its waiter resumes one iteration of the event loop earlier."""
     try:
         return await work
     except (Exception, asyncio.CancelledError, KeyboardInterrupt):
@@ -76,7 +76,7 @@ def _note_failure(task: asyncio.Future[Any]) -> None:
 
 
 async def unbroken(work: Awaitable[Any]) -> Any:
-    """Await the work to its end. A cancellation is raised only when it is done."""
+    """Await the work to its end. A cancellation is raised only after it has finished."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -100,8 +100,8 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
         try:
             outcome = future.set_result, function(*args, **kwargs)
         except (StopIteration, KeyboardInterrupt) as error:
-            # A future cannot carry StopIteration; and this KeyboardInterrupt is not a Ctrl-C, which
-            # arrives in the main thread.
+            # A future cannot carry StopIteration; and a KeyboardInterrupt here is not a Ctrl-C,
+            # which arrives in the main thread.
             outcome = future.set_exception, RuntimeError(f"it raised {type(error).__name__}")
         except BaseException as error:  # noqa: BLE001  # a thread's root: passed to the waiter
             outcome = future.set_exception, error
@@ -115,7 +115,8 @@ async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> 
 
 
 class _Threads:
-    """Threads that wait a while for more work, because starting one costs more than most work."""
+    """Threads that wait a while for more jobs, because starting a thread costs more than most
+    jobs."""
 
     MAX_IDLE = 8
     IDLE_S = 10.0
@@ -123,7 +124,7 @@ class _Threads:
     def __init__(self) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0  # waiting threads without a job on its way
+        self._idle = 0  # waiting threads without an assigned job
 
     def run(self, job: Callable[[], None]) -> None:
         """Run a job immediately; it must not raise."""
@@ -153,7 +154,7 @@ class _Threads:
                 if self._idle > 0:
                     self._idle -= 1
                     return None
-            # A job was assigned to this thread just now, and is on its way.
+            # A job has just been assigned to this thread and is about to arrive.
             return self._jobs.get()
 
 

@@ -29,7 +29,7 @@ Kind = Literal["read", "write", "exec", "network", "send"]
 
 
 class Effect(msgspec.Struct, frozen=True):
-    """Something a call may do, to `file:/absolute/path`, another `scheme:name`, or `*`."""
+    """What a call may do to a resource: `file:/absolute/path`, another `scheme:name`, or `*`."""
 
     kind: Kind
     resource: str = "*"
@@ -44,8 +44,7 @@ def file_resource(workspace: str, path: str) -> str:
 
 
 def resolve(effects: Iterable[Effect]) -> tuple[Effect, ...]:
-    """Effects that can be compared: one name per file, whatever its spelling: normalized, with
-    links resolved."""
+    """Effects made comparable: one name per file, normalized and with links resolved."""
     try:
         return tuple(
             Effect(each.kind, "file:" + real_path(each.resource.removeprefix("file:")))
@@ -78,7 +77,7 @@ def _overlap(first: str, second: str) -> bool:
 
 
 MAX_PATTERN_BYTES = 2 * 1024 * 1024
-"""Memory limit for a compiled pattern: matching time is linear in the text, and in the pattern."""
+"""Memory limit for a compiled pattern: matching time is linear in the text and in this size."""
 
 
 def _make_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
@@ -136,7 +135,7 @@ class PydanticModel(Protocol):
     def model_validate(cls, obj: Any) -> Any: ...
 
 
-# Without the methods it does not need: generating each takes a tenth of a millisecond at import.
+# Without unneeded methods: generating each takes a tenth of a millisecond at import.
 @dataclass(frozen=True, eq=False, repr=False)
 class Tool:
     """One tool. Wrapping is Tool -> Tool: `replace(tool, execute=...)`.
@@ -152,7 +151,8 @@ class Tool:
     label: str = ""
     owner_only: bool = False
     effects: EffectsOf = lambda _params, _ctx: ANYTHING
-    """What a call may do and to what; decides which calls of a message may run in parallel."""
+    """What a call may do to which resources; decides which calls of a message may run in
+    parallel."""
     aliases: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
     """Other names that models use for a parameter: accepted, but not advertised."""
     off: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
@@ -162,13 +162,14 @@ class Tool:
     urls: tuple[str, ...] = ()
     """Parameters that are URLs: rules compare their hosts."""
     touches: Callable[[Any], Iterable[str]] | None = None
-    """Files that a call names inside a text; rules about `path` apply to each."""
+    """Files that a call names inside a text parameter; rules about `path` apply to each."""
     hidden: frozenset[str] = frozenset()
     """Parameters that are accepted but not advertised."""
     needs: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
     """Parameters that are advertised only if another tool is available, and its name."""
     unsupported: Mapping[str, str] = field(default_factory=lambda: _NO_ALIASES)
-    """Parameters that other implementations have, by snake_case name: why not, or what to use."""
+    """Unsupported parameters of other implementations, by snake_case name: why, or what to use
+    instead."""
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
@@ -208,9 +209,9 @@ class Tool:
                     (self.struct,), ref_template="#/$defs/{name}"
                 )
             except TypeError as error:
-                raise SchemaError(
-                    f"{self.name}: the parameters have no schema: {one_line(str(error), 200)}"
-                ) from None
+                # Only the last line names the type; the others are about options of msgspec.
+                reason = one_line(str(error).splitlines()[-1], 200)
+                raise SchemaError(f"{self.name}: the parameters have no schema: {reason}") from None
             for part in parts.values():
                 part.pop("title", None)
                 part.pop("description", None)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from clawkit.errors import ToolError
 from clawkit.fs.roots import ChangeTarget, open_folder, remove_folders, version_of
 from clawkit.fs.staged_file import JournalStep, dump_step, parse_step, to_root, to_text, write_all
-from clawkit.store import private_dir
+from clawkit.store import lock_within, private_dir
 
 _SUFFIX = ".patch"
 _MAX_BYTES = 256 * 1024 * 1024
@@ -34,7 +34,7 @@ _GONE = (errno.ENOENT, errno.ENOTDIR)
 # The state is the first byte of a journal: changing it needs no disk space.
 _PREPARE, _READY, _UNDO, _DONE = b"p", b"r", b"u", b"d"
 _LOCALE = ("LANG", "LC_ALL", "LC_CTYPE")
-"""Determine how file names are encoded in the journal."""
+"""Variables that determine how file names are encoded in the journal."""
 
 
 @dataclass
@@ -201,14 +201,7 @@ def _settle(file: str, until: float) -> None:
     """Settle a journal. Raises OSError, also if another process still holds it after `until`."""
     fd = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise
-            time.sleep(0.005)
+        lock_within(fd, file, until - time.monotonic())
         info = os.fstat(fd)
         is_own = info.st_uid == os.geteuid() and not info.st_mode & 0o022
         # One link: it was not settled in the meantime, and is not a file from elsewhere.

@@ -36,7 +36,7 @@ _PATIENCE = 2.0
 _GONE = " (deleted)"
 """Suffix that the kernel adds to the path of an open file that was removed."""
 _AHEAD = 64 * 1024
-"""Bytes that are read when a file is opened, which is all of most files."""
+"""Bytes that are read when a file is opened; covers most files completely."""
 
 
 class LocalFile:
@@ -229,7 +229,8 @@ class LocalFileSystem:
         if self._one_name and info.st_nlink > 1:
             raise ToolAuthorizationError(
                 f"{path!r} has {info.st_nlink} names (hard links), so it may be a file from "
-                "outside the workspace; use a copy, or have tools.fs.hardLinks set to 'allow'",
+                "outside the workspace; use a copy, or ask the person to set tools.fs.hardLinks to "
+                "'allow'",
                 reason="hard-link",
             )
 

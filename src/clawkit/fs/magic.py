@@ -25,7 +25,8 @@ class ImageLimits(Struct, frozen=True):
     max_bytes: int = 5 * 1024 * 1024
 
 
-# Those of only printable characters could also start a text: they count only with a NUL nearby.
+# Magic numbers of printable characters could also start a text, so they count only with a NUL
+# nearby.
 _MAGICS: tuple[tuple[str, *tuple[bytes, ...]], ...] = (
     ("PNG image", b"\x89PNG\r\n\x1a\n"),
     ("JPEG image", b"\xff\xd8\xff"),

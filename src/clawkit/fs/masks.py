@@ -20,7 +20,7 @@ from clawkit.text import regex
 
 MAX_REPORTED = 5
 _LOOK = 64
-"""Characters before a mask in which its name is looked for."""
+"""Characters before a mask that are searched for its name."""
 
 # `***`, or both ends of a long secret around an ellipsis.
 _MASK = r"(?<!\*)\*{3}(?!\*)|.{6}…(?:\*{3}|.{4})"
@@ -61,7 +61,7 @@ which is recognizable by itself, unlike asterisks."""
 
 
 def is_env_file(path: str) -> bool:
-    """Whether a file has the name of a `.env` file, whose values are mostly secrets: `.env`,
+    """Whether a file is named like a `.env` file, whose values are mostly secrets: `.env`,
     `.env.local`, `prod.env`, `.envrc`."""
     return regex(_ENV_NAME).fullmatch(os.path.basename(path).casefold()) is not None
 

@@ -147,7 +147,7 @@ class Start(Struct, frozen=True):
 
 
 class Places(Protocol):
-    """Opens the start of a search. Raises like `FileSystem`, also for a file that may not be
+    """Opens the start of a search. Raises like `FileSystem`, including for a file that may not be
     read."""
 
     @property
@@ -169,7 +169,7 @@ class Grep(Struct, frozen=True):
     context: int = 0
     output: Output = "content"
     limit: int = 100
-    """Of matching lines, or of files for other outputs."""
+    """Maximum matching lines, or files for other outputs."""
     ignored: bool = False
 
 

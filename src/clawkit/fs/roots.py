@@ -151,7 +151,7 @@ class Roots:
         return self._check_hidden(path, containment.open_anywhere(self._anywhere(path), flags))
 
     def _check_hidden(self, path: str, fd: int) -> int:
-        """Returns the descriptor. If that is of something hidden, closes it and raises."""
+        """Return the descriptor; if it belongs to a hidden path, close it and raise."""
         if self._hidden:
             try:
                 self._check_place(path, place_of(fd))

@@ -211,7 +211,7 @@ class JournalStep:
     number: int
     target: ChangeTarget
     version: str
-    """Of the old file; empty if there is none."""
+    """Version of the old file; empty if there is none."""
     delete: bool
     mark: str = ""
     """`mark_of` the new file."""

@@ -92,8 +92,8 @@ class Committer:
         if is_shared and self.roots.held and not self.hard_links:
             raise ToolAuthorizationError(
                 f"{change.path!r} has {info.st_nlink} names (hard links), so it may be a file from "
-                "outside the workspace; put a copy in its place first, or have tools.fs.hardLinks "
-                "set to 'allow'",
+                "outside the workspace; put a copy in its place first, or ask the person to set "
+                "tools.fs.hardLinks to 'allow'",
                 reason="hard-link",
             )
         return target

@@ -1,1 +1,1 @@
-"""The Model Context Protocol: what servers and clients share, and the client."""
+"""The Model Context Protocol: the client, and code shared by client and server."""

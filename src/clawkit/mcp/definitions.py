@@ -1,8 +1,8 @@
-"""The tools that a server defines: checked, named, pinned by their hashes, kept between runs.
+"""The tools that a server defines: checked, named, pinned by hash, and stored between runs.
 
-What a server says about its tools is not trusted. A definition that clawkit cannot check is left
-out. What was listed first is accepted, because the owner configured the server; a definition that
-is new or has changed since waits for `clawkit mcp accept`.
+Definitions are not trusted. One that clawkit cannot check is left out. The first listing is
+accepted, because the owner configured the server; definitions that are new or changed after that
+wait for `clawkit mcp accept`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ MAX_TOOLS = 500
 MAX_NAME = 64
 MAX_REMOTE_NAME = 256
 MAX_BYTES = 64 * 1024
-"""Of one definition."""
+"""Maximum bytes of one definition."""
 MAX_TOTAL = 2 * 1024 * 1024
-"""Bytes of all definitions of a server: they are read at every start."""
+"""Maximum bytes of all definitions of a server, because they are read at every start."""
 MAX_DESCRIPTION = 2_000
-"""Characters of a description that a model sees."""
+"""Maximum characters of a description for the model."""
 MAX_FILE = 64 * 1024 * 1024
 _HEADER = "x-mcp-header"
 _DESCRIBING = ("description", "title")
@@ -53,25 +53,25 @@ FEATURES: Mapping[str, ToolEntry] = {
     "resources": _feature(
         "resources",
         "List the resources, or read one.",
-        uri={"type": "string", "description": "The resource to read; all are listed without."},
+        uri={"type": "string", "description": "The resource to read; lists all if omitted."},
     ),
     "prompts": _feature(
         "prompts",
         "List the prompts, or get one.",
-        name={"type": "string", "description": "The prompt to get; all are listed without."},
+        name={"type": "string", "description": "The prompt to get; lists all if omitted."},
         arguments={"type": "object", "additionalProperties": {"type": "string"}},
     ),
 }
-"""Tools for what a server has besides tools. They are accepted like those that it defines."""
+"""Tools for other features of a server. They are accepted like the tools that it defines."""
 
 
 class ToolListing(Struct, omit_defaults=True, rename="camel"):
-    """What is known of one server. Stored in a private file."""
+    """The known facts about one server. Stored in a private file."""
 
     fingerprint: str
-    """Of the entry that it was listed with."""
+    """Fingerprint of the entry that it was listed with."""
     version: str = ""
-    """The protocol's version that it speaks."""
+    """The protocol version that it speaks."""
     tools: list[ToolEntry] = []
     waiting: list[ToolEntry] = []
     """New and changed definitions, until a person accepts them."""
@@ -81,20 +81,20 @@ class ToolListing(Struct, omit_defaults=True, rename="camel"):
     """Tools that cannot be used, and why."""
 
 
-# Made before threads use them: msgspec may crash when several do so first, at the same time.
+# Created before threads use them: msgspec may crash on concurrent first use.
 _TOOL, _LISTING = msgspec.json.Decoder(ToolEntry), msgspec.json.Decoder(ToolListing)
 
 
 def listing_file(folder: str, server: str, entry_print: str) -> str:
-    """One for each entry, given by its fingerprint: other settings with a server of the same name
-    must not make clawkit forget what was accepted."""
+    """The file for an entry, by fingerprint: another configuration with a server of the same name
+    must not discard what was accepted."""
     digest = hashlib.sha256(f"{server}\0{entry_print}".encode()).hexdigest()[:16]
     return os.path.join(folder, f"{tool_prefix(server)[:-2][:40]}-{digest}.json")
 
 
 def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | None:
-    """What the last listing found; None if there is none for this entry. One that cannot be read
-    has accepted nothing: it must not count as none, after which everything is accepted."""
+    """The last listing; None if there is none for this entry. An unreadable one counts as a listing
+    without accepted tools, because after None everything is accepted."""
     try:
         with open(listing_file(folder, server, fingerprint(entry)), "rb") as file:
             found = _LISTING.decode(file.read(MAX_FILE))
@@ -112,7 +112,7 @@ def write_listing(folder: str, server: str, listing: ToolListing) -> None:
 
 
 def fingerprint(entry: McpServer) -> str:
-    """Differs for entries that lead to another server. Secrets are not part of it."""
+    """Differs for entries that lead to different servers. Contains no secrets."""
     what = [entry.command, entry.args, entry.url, entry.transport, entry.cwd, sorted(entry.env)]
     return digest(what)
 
@@ -124,8 +124,8 @@ def digest(value: object) -> str:
 def update(
     old: ToolListing | None, new: ToolListing, found: Sequence[Raw], features: Iterable[str] = ()
 ) -> None:
-    """Put the definitions that a server listed, and those for its other features, into `new`: those
-    that are accepted, those that wait, and those that cannot be used."""
+    """Add the definitions of a server, and those for its other features, to `new`, as accepted,
+    waiting or unusable."""
     tools = {tool.name: tool for tool in _usable(found, new.left_out)}
     new.pins = {} if old is None else dict(old.pins)
     more = {each: FEATURES[each] for each in features if each not in tools}
@@ -150,7 +150,7 @@ def _usable(found: Sequence[Raw], left_out: dict[str, str]) -> Iterator[ToolEntr
             return
         try:
             tool = _TOOL.decode(raw)
-            tool.output_schema = None  # of no use, and of any depth
+            tool.output_schema = None  # unused, and of unbounded depth
             name = one_line(tool.name, MAX_NAME)
             if tool.name in seen:
                 raise ToolError("it is listed twice")
@@ -162,7 +162,7 @@ def _usable(found: Sequence[Raw], left_out: dict[str, str]) -> Iterator[ToolEntr
 
 
 def accept(listing: ToolListing) -> list[str]:
-    """Accept everything that waits; returns the names."""
+    """Accept all waiting definitions; returns their names."""
     names = [tool.name for tool in listing.waiting]
     listing.tools += listing.waiting
     listing.pins |= {tool.name: digest(tool) for tool in listing.waiting}
@@ -171,7 +171,7 @@ def accept(listing: ToolListing) -> list[str]:
 
 
 def _check(tool: ToolEntry, size: int) -> None:
-    """Raise an error for a definition that cannot be used."""
+    """Raise an error for an unusable definition."""
     if not 0 < len(tool.name) <= MAX_REMOTE_NAME:
         raise ToolError(f"its name must have 1 to {MAX_REMOTE_NAME} characters")
     if size > MAX_BYTES:
@@ -188,8 +188,8 @@ def _check(tool: ToolEntry, size: int) -> None:
 
 
 def param_headers(schema: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-    """Parameters, by their paths, whose values a request repeats in headers of these names. Raises
-    `SchemaError` if the schema marks one that cannot be."""
+    """The headers in which a request repeats parameters, by parameter path. Raises `SchemaError`
+    for an invalid mark in the schema."""
     found: dict[tuple[str, ...], str] = {}
     for path, part in _marks(schema):
         if path is None:
@@ -205,7 +205,7 @@ def param_headers(schema: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
 
 
 def _marks(node: Any, path: tuple[str, ...] | None = ()) -> Iterator[tuple[Any, Any]]:
-    """All schemas with a mark, after the path of a plain property, None for any other."""
+    """All schemas with a mark, with the path of a plain property, or None for other places."""
     if isinstance(node, list):
         for each in node:
             yield from _marks(each, None)
@@ -221,7 +221,7 @@ def _marks(node: Any, path: tuple[str, ...] | None = ()) -> Iterator[tuple[Any, 
 
 
 def header_values(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The values that a request repeats in headers, by the names of these."""
+    """The values that a request repeats in headers, by header name."""
     found: dict[str, str] = {}
     for path, name in param_headers(schema).items():
         value: Any = arguments
@@ -237,7 +237,7 @@ def header_values(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> di
 
 
 def is_wanted(entry: McpServer, tool: str) -> bool:
-    """Whether `toolFilter` lets a tool through."""
+    """Whether `toolFilter` includes a tool."""
     chosen = entry.tool_filter
     if any(Glob(each).match(tool) for each in chosen.exclude):
         return False
@@ -245,9 +245,9 @@ def is_wanted(entry: McpServer, tool: str) -> bool:
 
 
 def safe_names(server: str, tools: Iterable[str]) -> dict[str, str]:
-    """The names under which the tools of a server are offered: `<server>__<tool>`, in plain
-    letters. Where two would be alike, or one too long, a part of its hash makes it different; of
-    those that are alike, one that needed no change keeps its name."""
+    """The names under which the tools of a server are offered: `<server>__<tool>`, in ASCII
+    letters. Ambiguous and long names get a part of their hash; of several equal names, one that
+    needed no change keeps it."""
     plain = {tool: tool_prefix(server) + re.sub(r"[^A-Za-z0-9_-]", "-", tool) for tool in tools}
     count = Counter(name.lower() for name in plain.values())
     unchanged = Counter(name.lower() for tool, name in plain.items() if name.endswith(f"__{tool}"))
@@ -263,7 +263,7 @@ def safe_names(server: str, tools: Iterable[str]) -> dict[str, str]:
 
 
 def _fixed_texts(node: Any) -> Iterator[str]:
-    """The names and values in a schema, which have to be shown as they are."""
+    """The names and values in a schema that must be shown unchanged."""
     if isinstance(node, str):
         yield node
     elif isinstance(node, Mapping):
@@ -277,7 +277,7 @@ def _fixed_texts(node: Any) -> Iterator[str]:
 
 
 def shown_schema(node: Any) -> Any:
-    """The schema as a model sees it: descriptions without hidden characters, of limited length."""
+    """The schema for the model: descriptions without hidden characters, of limited length."""
     if isinstance(node, Mapping):
         return {
             key: clean_text(value)
@@ -289,6 +289,6 @@ def shown_schema(node: Any) -> Any:
 
 
 def clean_text(text: str, max_chars: int = MAX_DESCRIPTION) -> str:
-    """Text of a server without what people do not see. It is cut before it is searched, too, which
-    takes seconds for what a server can send."""
+    """Text of a server without invisible characters. Cut before it is searched, because searching
+    the largest possible text takes seconds."""
     return cut(defuse(text[: 2 * max_chars]), max_chars)

@@ -1,4 +1,4 @@
-"""The servers of one run: started on use, again after a failure, and stopped when they are idle."""
+"""The servers of one run: started on use, restarted after a failure, and stopped when idle."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from clawkit.config.model import Config
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.plugins import Mcp, McpServer
 from clawkit.core.context import Context
+from clawkit.core.paths import is_below, ways_of
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ToolError
 from clawkit.external import defuse
@@ -34,42 +35,43 @@ from clawkit.process.protocols import ExecHost, Launch
 from clawkit.text import one_line
 
 FIRST_WAIT_S = 10.0
-"""How long a turn waits for servers that were never listed."""
+"""Seconds that a turn waits for servers that were never listed."""
 MAX_BACKOFF_S = 60.0
 SETTLE_S = 1.0
-"""Between the last notice of a change and listing the tools again."""
+"""Seconds between the last notice of a change and the next listing."""
 LISTEN_AGAIN_S = 5.0
 LOG_BYTES = 4_096
 _SHELL = re.compile(r"^\S*bash: line \d+: (exec: )?")
-"""What the shell that starts a program puts before its own errors."""
+"""Prefix of errors of the shell that starts a program."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 class Cell(NamedTuple):
-    """Where a program runs, and what confines it there."""
+    """The working directory and confinement of a program."""
 
     host: ExecHost
     hold: Hold | None
     env: Mapping[str, str]
     cwd: str
+    """Empty for `folder`."""
     folder: str
-    """A private directory for the end of its error output."""
+    """A private directory, which also gets the end of its error output."""
     close: Callable[[], Awaitable[None]] | None = None
 
 
 class MountContext(NamedTuple):
-    """What the servers of a run need."""
+    """The dependencies of a run's servers."""
 
     folder: str
-    """Where lists are stored."""
+    """Directory of stored listings."""
     workspace: str
     open_cell: Callable[[str, McpServer], Awaitable[Cell]]
     """Raises `ToolError` if the program cannot be confined."""
     reveal: Callable[[SecretInput], str]
     """The value of a secret. Raises `SecretError`."""
     learn: Callable[[list[str]], object]
-    """Is told all tokens, which must not be shown to anyone."""
+    """Called with all tokens, to redact them."""
 
 
 class _Mount:
@@ -115,7 +117,7 @@ class Mounts:
         self._is_closed = False
 
     def configure(self, config: Config) -> None:
-        """Use other settings from now on. Connections of servers that changed are closed."""
+        """Apply other settings. Connections to changed servers are closed."""
         settings = config.mcp or Mcp()
         self._idle_s = settings.session_idle_ttl_ms / 1000
         wanted = {name: entry for name, entry in settings.servers.items() if entry.enabled}
@@ -176,13 +178,13 @@ class Mounts:
         """Let the person log in to a server. Raises `ToolError`."""
         slot = self._slot(server)
         if slot.entry.url is None:
-            raise ToolError(f"the MCP server {server!r} is a program, which needs no login")
+            raise ToolError(f"the MCP server {server!r} is a local program, which needs no login")
         await self._login(slot).login(open_url)
         slot.failures, slot.retry_at, slot.error = 0, 0.0, ""
 
     async def ready(self, servers: Collection[str], wait_s: float = FIRST_WAIT_S) -> None:
-        """List those of the servers that were never listed. Waits so long; later ones are ready
-        for the next turn. Does not raise: see `errors`."""
+        """List servers that were never listed. Waits at most `wait_s`; slower ones are ready for
+        the next turn. Does not raise: see `errors`."""
         waiting: set[asyncio.Task[Any]] = set()
         for name in servers:
             slot = self._slot(name)
@@ -214,7 +216,7 @@ class Mounts:
         work: Callable[[McpSession, asyncio.Timeout], Awaitable[T]],
         limit_ms: int = 0,
     ) -> T:
-        """Do something with a connection, which is opened if needed."""
+        """Use a connection, opened if needed."""
         what = f"the MCP server {slot.name!r}"
         slot.users += 1
         slot.stop_timer()
@@ -226,7 +228,7 @@ class Mounts:
                     async with asyncio.timeout(limit_s) as deadline:
                         result = await work(session, deadline)
                 except ServerError as error:
-                    # An expired session did nothing yet: the next one can.
+                    # An expired session has done nothing yet, so retry with a new one.
                     if error.code == 404 and session is not slot.session and attempt == 1:
                         continue
                     words = f"{defuse(str(error))}{self._last_words(slot)}"
@@ -251,14 +253,14 @@ class Mounts:
                 raise ToolError("clawkit is shutting down; no server can be started")
             if wait_s > 0:
                 why = f"the MCP server {slot.name!r} failed {slot.failures} times: {slot.error}"
-                raise ToolError(f"{why}; it can be tried again in {wait_s:.0f} s")
+                raise ToolError(f"{why}; retry in {wait_s:.0f} s")
             await self._leave(slot)
             try:
                 async with asyncio.timeout(slot.entry.connection_timeout_ms / 1000):
                     slot.session = await self._open(slot)
             except (ClawkitError, TimeoutError) as error:
                 why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-                slot.note_failure(f"{defuse(why)}{self._last_words(slot)}")
+                slot.note_failure(f"{defuse(why)}{self._last_words(slot)}{self._hint(slot)}")
                 await self._leave(slot)
                 what = f"the MCP server {slot.name!r} cannot be used"
                 raise ToolError(f"{what}: {slot.error}") from None
@@ -266,11 +268,11 @@ class Mounts:
                 await self._leave(slot)
                 raise
             self._spawn(slot, self._listen(slot, slot.session))
-            self._note_change(slot)  # it may list others than the last time
+            self._note_change(slot)  # its tools may have changed
             return slot.session
 
     async def _listen(self, slot: _Mount, session: McpSession) -> None:
-        with suppress(ClawkitError):  # not every server has such a stream
+        with suppress(ClawkitError):  # optional for servers
             while slot.session is session:
                 if not await session.listen():
                     break
@@ -313,16 +315,21 @@ class Mounts:
         slot.cell = cell = await self._around.open_cell(slot.name, entry)
         id_ = f"mcp-{os.urandom(8).hex()}"
         slot.log = os.path.join(cell.folder, f"{id_}.log")
-        env = {**cell.env, **{name: reveal(value) for name, value in entry.env.items()}}
-        # Only the end of what it reports is kept, however much that is.
+        # The agent can write to the workspace, and must not thereby control which program a name
+        # starts.
+        path = _path_outside(cell.env["PATH"], self._around.workspace)
+        given = {name: reveal(value) for name, value in entry.env.items()}
+        env = {**cell.env, "PATH": path, **given}
+        # Only the end of its error output is kept.
         argv = shlex.join((entry.command or "", *entry.args))
         text = f"exec -- {argv} 2> >(exec tail -c {LOG_BYTES} > {shlex.quote(slot.log)})"
-        launch = Launch(text, cell.cwd, env, piped=True, hold=cell.hold, typed=entry.command or "")
+        cwd, typed = cell.cwd or cell.folder, entry.command or ""
+        launch = Launch(text, cwd, env, piped=True, hold=cell.hold, typed=typed)
         return await cell.host.start(launch, id_)
 
     def _last_words(self, slot: _Mount) -> str:
-        """The last line that the program reported, if it is gone. It can put anything in place of
-        the file, such as a link to what it may not read itself."""
+        """The last line of a finished program's error output. The program may have replaced the
+        file, for example by a link to one that it must not read."""
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with suppress(OSError):
             if slot.log and slot.session is None:
@@ -334,10 +341,19 @@ class Mounts:
                         return f" ({one_line(defuse(last), 300)})" if last else ""
         return ""
 
+    def _hint(self, slot: _Mount) -> str:
+        """A hint if its arguments name a file in the workspace, where it does not start."""
+        entry, top = slot.entry, self._around.workspace
+        for word in () if entry.cwd else entry.args:
+            if not os.path.isabs(word) and os.path.lexists(os.path.join(top, word)):
+                where = f"{one_line(word, 60)!r} is in the workspace, where it does not start"
+                return f"; {where}: set mcp.servers.{slot.name}.cwd to '.', or use the whole path"
+        return ""
+
     async def _leave(self, slot: _Mount) -> None:
         """Close the connection, and stop the program."""
         session, slot.session = slot.session, None
-        cell, slot.cell = slot.cell, None  # before the first wait: another call may open new ones
+        cell, slot.cell = slot.cell, None  # before the first await: another call may open new ones
         slot.stop_timer()
         if session is not None:
             await session.close()
@@ -350,7 +366,7 @@ class Mounts:
         self._spawn(slot, self._leave(slot))
 
     def _note_change(self, slot: _Mount) -> None:
-        """List the tools again soon, once for many notices."""
+        """Schedule a new listing, one for several notices."""
 
         async def list_again() -> None:
             await asyncio.sleep(SETTLE_S)
@@ -371,3 +387,13 @@ class Mounts:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _path_outside(path: str, workspace: str) -> str:
+    """A PATH without directories in the workspace, or reached by links in it."""
+    top = os.path.realpath(workspace)
+
+    def is_outside(folder: str) -> bool:
+        return not any(is_below(way, top) for way in ways_of(folder))
+
+    return ":".join(filter(is_outside, path.split(":")))

@@ -37,9 +37,9 @@ from clawkit.store import locked, private_dir, write_atomic
 from clawkit.text import one_line
 
 LOGIN_S = 300.0
-"""How long a person may take."""
+"""Seconds that a person may take."""
 EARLY_S = 30.0
-"""A token is renewed so long before it expires."""
+"""A token is renewed this long before it expires."""
 _REQUEST_S = 30.0
 _POLL_S = 0.05
 _MAX_BODY = 256 * 1024
@@ -52,20 +52,20 @@ _DONE = (
 )
 T = TypeVar("T")
 OpenUrl = Callable[[str], Awaitable[None]]
-"""Shows an address to the person, to be opened in a browser."""
+"""Shows a URL to the person, to open in a browser."""
 
 
 class OAuthClient(Struct, omit_defaults=True):
-    """What identifies clawkit to an authorization server."""
+    """The identity of clawkit at an authorization server."""
 
     id: str
     secret: str = ""
     method: str = "none"
-    """How it is sent to the token endpoint."""
+    """How the secret is sent to the token endpoint."""
 
 
 class OAuthGrant(Struct, omit_defaults=True):
-    """A token, and how to renew it."""
+    """A token, and the data to renew it."""
 
     issuer: str
     resource: str
@@ -77,7 +77,7 @@ class OAuthGrant(Struct, omit_defaults=True):
     """Seconds since the epoch; 0 if unknown."""
     scope: str = ""
     wanted: str = ""
-    """Scopes that the server asked for since."""
+    """Scopes that the server requested later."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -85,11 +85,10 @@ class OAuthGrant(Struct, omit_defaults=True):
 
 
 class TokenStore:
-    """The tokens of all servers by their addresses, in a private file. Each knows its issuer, and
-    goes nowhere else."""
+    """The tokens of all servers by URL, in a private file. Each is bound to its issuer."""
 
     def __init__(self, folder: str, learn: Callable[[list[str]], object] = list) -> None:
-        """`learn` is told all tokens, which must not be shown to anyone."""
+        """`learn` is called with all tokens, to redact them."""
         self._path, self._learn = os.path.join(folder, "tokens.json"), learn
 
     def read(self) -> dict[str, OAuthGrant]:
@@ -104,7 +103,7 @@ class TokenStore:
         return found
 
     def save(self, url: str, grant: OAuthGrant | None) -> bool:
-        """Keep the token of a server, or forget it; whether there was one."""
+        """Store the token of a server, or remove it; returns whether there was one."""
         private_dir(os.path.dirname(self._path))
         with locked(f"{self._path}.lock", wait_s=5.0):
             tokens = self.read()
@@ -118,8 +117,8 @@ class TokenStore:
 
     @asynccontextmanager
     async def renewing(self, url: str) -> AsyncIterator[None]:
-        """Waits while another run or process renews the token of this server: a second use of the
-        same refresh token may revoke all that came of it."""
+        """Waits while another run or process renews the token of this server: reusing a refresh
+        token may revoke all tokens derived from it."""
         name = hashlib.sha256(url.encode()).hexdigest()[:16]
         private_dir(os.path.dirname(self._path))
         with ExitStack() as held:
@@ -133,7 +132,7 @@ class TokenStore:
 
 
 class _Metadata(Struct):
-    """Of an authorization server."""
+    """Metadata of an authorization server."""
 
     issuer: str
     authorization_endpoint: str
@@ -180,14 +179,14 @@ class OAuth:
     ) -> None:
         self._name, self._settings, self.http = name, entry.oauth, client
         self._url, self._tokens, self._reveal = entry.url or "", tokens, reveal
-        # The owner named this address, so it may be a private one.
+        # The owner configured this address, so it may be private.
         proxy = env_proxy(self._url, os.environ)
         self.route = Route(private=True, tls=Tls(insecure=not entry.ssl_verify), proxy=proxy)
         self._entry = entry
         self._has_own = any(each.lower() == "authorization" for each in entry.headers)
         self._challenge: dict[str, str] | None = None
         self._renewed = ""
-        """The last token that was renewed: if that is refused, too, only a login helps."""
+        """The last renewed token: if that is refused as well, a login is required."""
 
     async def headers(self) -> Mapping[str, str]:
         found = {name: self._reveal(value) for name, value in self._entry.headers.items()}
@@ -201,7 +200,7 @@ class OAuth:
         return {**found, "Authorization": f"Bearer {grant.access}"} if grant else found
 
     def _grant(self) -> OAuthGrant | None:
-        """The stored token, unless it is of another issuer than the configured one."""
+        """The stored token, unless its issuer is not the configured one."""
         grant = self._tokens.read().get(self._url)
         return grant if grant is not None and self._is_expected(grant.issuer) else None
 
@@ -210,8 +209,8 @@ class OAuth:
         return not wanted or issuer.rstrip("/") == wanted.rstrip("/")
 
     async def renew(self, status: int, challenge: str, sent: Mapping[str, str]) -> bool:
-        """Whether a request that was refused, with the headers that were sent, can be repeated.
-        Raises `ToolError` if a login is needed."""
+        """Whether a refused request with the headers `sent` can be repeated, after renewing the
+        token. Raises `ToolError` if a login is required."""
         if self._has_own:
             return False
         said = self._challenge = read_challenge(challenge)
@@ -237,14 +236,14 @@ class OAuth:
         return ToolError(f"{why}; run `clawkit mcp login {self._name}`")
 
     async def _refresh(self, grant: OAuthGrant) -> OAuthGrant | None:
-        """Another token; None if the authorization server gives none."""
+        """A new token; None if the authorization server issues none."""
         form = {"grant_type": "refresh_token", "refresh_token": grant.refresh}
         if grant.scope:
             form["scope"] = grant.scope
         async with self._tokens.renewing(self._url):
             known = self._grant()
             if known is None or known.access != grant.access:
-                return known  # another one was faster
+                return known  # another request was faster
             try:
                 renewed = await self._issue(known, form)
             except ToolError:
@@ -255,7 +254,7 @@ class OAuth:
     async def login(self, open_url: OpenUrl) -> None:
         """Let the person log in, and store the token. Raises `ToolError`."""
         said = self._challenge
-        if said is None:  # what the server says to a request without a token
+        if said is None:  # the server's challenge to a request without a token
             body = protocol.request(1, "server/discover", {})
             accept = f"{_JSON}, text/event-stream"
             async with self._ask(self._url, body, Accept=accept) as response:
@@ -295,7 +294,7 @@ class OAuth:
         self._challenge, self._renewed = None, ""
 
     async def _issue(self, grant: OAuthGrant, form: Mapping[str, str]) -> OAuthGrant:
-        """Ask the token endpoint, and store what it issues. Raises `ToolError`."""
+        """Send a request to the token endpoint, and store the issued token. Raises `ToolError`."""
         client, login = grant.client, {}
         form = {**form, "resource": grant.resource, "client_id": client.id}
         if client.method == "client_secret_basic":
@@ -333,7 +332,7 @@ class OAuth:
             ends = f"{origin}/authorize", f"{origin}/token", f"{origin}/register"
             fallback = _Metadata(origin, *ends, code_challenge_methods_supported=["S256"])
         if not is_same_resource(found.resource, self._url):
-            raise ToolError("its metadata is about another resource; the login would be for that")
+            raise ToolError("its metadata is about another resource, which the login would be for")
         issuer = self._choose(found.authorization_servers)
         metadata: _Metadata | None = None
         for url in metadata_urls(issuer):
@@ -342,7 +341,7 @@ class OAuth:
         if metadata is None:
             raise ToolError(f"its authorization server {one_line(issuer, 200)!r} has no metadata")
         if metadata.issuer != issuer:
-            raise ToolError("the metadata of the authorization server is of another issuer")
+            raise ToolError("the metadata of the authorization server names another issuer")
         if "S256" not in metadata.code_challenge_methods_supported:
             raise ToolError("its authorization server does not support PKCE with S256")
         own = metadata.authorization_endpoint, metadata.token_endpoint
@@ -351,8 +350,8 @@ class OAuth:
         return found, metadata
 
     def _choose(self, named: Sequence[str]) -> str:
-        """The authorization server to use, of those that the server names. A configured secret
-        is for one of them: the configured one, or one at the address of the server itself."""
+        """The authorization server to use, among those that the server names. A configured secret
+        is only for the configured one, or for one at the server's own address."""
         issuer = next(filter(self._is_expected, named), "")
         key = f"mcp.servers.{self._name}.oauth.issuer"
         if not named:
@@ -399,7 +398,8 @@ class OAuth:
     async def _read(
         self, kind: type[T], url: str, body: bytes = b"", type_: str = _JSON, **headers: str
     ) -> T | None:
-        """A document; None if there is none. Raises `ToolError` if it may not be asked for."""
+        """Fetch a document; None if there is none. Raises `ToolError` if its address is not
+        allowed."""
         async with self._ask(url, body, type_, **headers) as response:
             with suppress(*UNREADABLE):
                 if response.status in (200, 201):
@@ -421,7 +421,7 @@ class OAuth:
             raise ToolError(str(error)) from None
 
     def _route_to(self, url: str) -> Route:
-        """A server can name any address, so only public ones, and its own host, are asked."""
+        """A server can name any address, so only public ones and its own host are allowed."""
         own = parse_url(self._url)
         if parse_url(url).host == own.host:
             return self.route
@@ -435,8 +435,8 @@ def read_challenge(header: str) -> dict[str, str]:
 
 def is_safe(url: str, server: str) -> bool:
     """Whether an address may be part of a login at a server: public and https, the host of the
-    server, or on this machine if the server is. A server must not send a browser to what listens
-    here, or in the person's network."""
+    server, or on this machine if the server is. A server must not direct a browser to services on
+    this machine or in the person's network."""
     with suppress(NetError):
         one, own = parse_url(url), parse_url(server)
         place = _place_of(one)
@@ -452,7 +452,7 @@ def _place_of(url: ParsedUrl) -> str:
 
 
 def is_same_resource(resource: str, url: str) -> bool:
-    """Whether the metadata of a resource is about a server: the same address, or one above it."""
+    """Whether resource metadata covers a server: the same address, or a parent of it."""
     with suppress(NetError):
         one, other = parse_url(resource), parse_url(url)
         path = one.path.rstrip("/")
@@ -461,7 +461,7 @@ def is_same_resource(resource: str, url: str) -> bool:
 
 
 def metadata_urls(issuer: str) -> list[str]:
-    """Where the metadata of an issuer may be, in order."""
+    """The possible metadata URLs of an issuer, in order."""
     parts = urlsplit(issuer)
     origin, path = f"{parts.scheme}://{parts.netloc}", parts.path.rstrip("/")
     kinds = ("oauth-authorization-server", "openid-configuration")
@@ -480,8 +480,8 @@ def choose_method(supported: list[str] | None, secret: str, named: str) -> str:
 
 
 def read_answer(answer: Mapping[str, str], issuer: str, *, must_name_issuer: bool) -> str:
-    """The code in the answer of an authorization server. Raises `ToolError` if it is of another
-    one, before anything in it is used."""
+    """The code in the answer of an authorization server. Raises `ToolError` if it comes from
+    another one, before using anything in it."""
     if answer.get("iss", "" if must_name_issuer else issuer) != issuer:
         raise ToolError("the login was answered by another authorization server; nothing was sent")
     if error := answer.get("error"):
@@ -500,8 +500,8 @@ def _union(*scopes: str) -> str:
 async def _waiting(
     redirect_url: str | None, state: str
 ) -> AsyncIterator[tuple[str, asyncio.Future[dict[str, str]]]]:
-    """Wait on this machine for the answer that the browser brings, at an address that is returned:
-    the first one with the state of the request. Others are ignored."""
+    """Wait on this machine for the browser's redirect; yields its address. Takes the first one with
+    the state of the request; others are ignored."""
     wanted = urlsplit(redirect_url or "http://127.0.0.1:0/callback")
     host, found = wanted.hostname or "", asyncio.get_running_loop().create_future()
     if host not in ("127.0.0.1", "localhost", "::1") or wanted.scheme != "http":
@@ -524,7 +524,7 @@ async def _waiting(
     try:
         server = await asyncio.start_server(serve, host, wanted.port or 0, limit=16_384)
     except OSError as error:
-        raise ToolError(f"cannot listen for the answer of the browser: {error}") from None
+        raise ToolError(f"cannot listen for the browser's redirect: {error}") from None
     async with server:
         port = server.sockets[0].getsockname()[1]
         yield wanted._replace(netloc=f"{host}:{port}").geturl(), found

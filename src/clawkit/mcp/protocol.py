@@ -1,8 +1,8 @@
 """Messages, versions and error codes of the Model Context Protocol, for server and client.
 
-There are two eras. Up to 2025-11-25, a client begins with `initialize`, which opens a session, and
-both sides send requests. From 2026-07-28 on, every request says in `_meta` which version it speaks
-and what its client can do, and only clients send requests.
+There are two eras. Up to 2025-11-25, a client starts with `initialize`, which opens a session, and
+both sides send requests. From 2026-07-28 on, every request declares its version and the client's
+capabilities in `_meta`, and only clients send requests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
 MODERN_CODES: Final = frozenset((HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION))
-"""Codes that only servers of the new era send: who receives one need not try `initialize`."""
+"""Error codes that only servers of the new era send, so that `initialize` need not be tried."""
 
 META: Final = "_meta"
 META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
@@ -47,13 +47,13 @@ SESSION_HEADER: Final = "mcp-session-id"
 
 T = TypeVar("T")
 Id: TypeAlias = int | str
-"""The id of a request. JSON's null, fractions and booleans are none."""
+"""The id of a request. Null, fractions and booleans are invalid."""
 _EMPTY = Raw(b"{}")
 _PLAIN_VALUE = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 
 
 class McpError(ToolError):
-    """An error of the protocol, as one side sends it to the other."""
+    """A protocol error, sent by one side to the other."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         self.code, self.data = code, data
@@ -80,7 +80,7 @@ class RpcMessage(Struct):
 
 
 class Annotations(Struct, rename="camel", omit_defaults=True):
-    """Hints about what a tool does. A hint that is not given has the default of the protocol."""
+    """Hints about what a tool does. Omitted hints have the defaults of the protocol."""
 
     title: str | None = None
     read_only_hint: bool | None = None
@@ -90,7 +90,7 @@ class Annotations(Struct, rename="camel", omit_defaults=True):
 
 
 class ToolEntry(Struct, rename="camel", omit_defaults=True):
-    """A tool, as `tools/list` describes it."""
+    """A tool in the format of `tools/list`."""
 
     name: str
     input_schema: Mapping[str, Any]
@@ -141,7 +141,7 @@ def answer(id: Id, result: object) -> bytes:  # noqa: A002
 
 
 def failure(id: Id | None, error: McpError) -> bytes:  # noqa: A002
-    """An answer that reports an error. The id is None if the request's could not be read."""
+    """An answer that reports an error. The id is None if that of the request could not be read."""
     return encode({"id": id, "error": Failure(error.code, str(error), error.data)})
 
 
@@ -153,7 +153,7 @@ def header_value(text: str) -> str:
 
 
 def read_header_value(value: str) -> str | None:
-    """The text that `header_value` was given; None if a peer sent anything else."""
+    """The inverse of `header_value`; None for an invalid value."""
     if not (value.startswith("=?base64?") and value.endswith("?=") and len(value) > 10):
         return value
     try:

@@ -1,5 +1,5 @@
-"""What a server answers, as the result of a call: text that is marked as not to be trusted, images,
-and a line about everything else."""
+"""Converts the answer of a server to a call's result: text marked as untrusted, images, and a line
+for any other block."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from clawkit.text import cut, human_size, one_line
 
 MAX_BLOCKS = 200
 MAX_CHARS = 400_000
-"""Characters of all texts; what a model sees of them is less, and depends on its window."""
+"""Maximum characters of all texts; the model gets less, depending on its window."""
 MAX_IMAGES = 8
 MAX_IMAGE = 5 * 1024 * 1024
-"""Base64 characters."""
+"""Maximum base64 characters of an image."""
 MAX_STRUCTURED = 64 * 1024
 
 
@@ -49,7 +49,7 @@ class _Said(Struct):
 
 
 class _Answer(Struct, rename="camel"):
-    """To `tools/call`, `resources/read` or `prompts/get`."""
+    """The answer to `tools/call`, `resources/read` or `prompts/get`."""
 
     content: list[_Block] = []
     contents: list[_Resource] = []
@@ -60,7 +60,7 @@ class _Answer(Struct, rename="camel"):
 
 def of_request(raw: Raw, server: str, kind: str, of: str) -> Result:
     """The result of a request about a `tool`, a `uri` or a `prompt`. Raises `ServerError` for an
-    answer that is not one."""
+    invalid answer."""
     answer = read_answer(raw, _Answer)
     details: dict[str, Any] = {"server": server, kind: one_line(of, 500)}
     parts = [("", each) for each in answer.content]
@@ -90,7 +90,7 @@ def of_request(raw: Raw, server: str, kind: str, of: str) -> Result:
 
 
 def of_list(entries: Iterable[Raw], server: str, what: str) -> Result:
-    """The entries of a list, one a line, as JSON."""
+    """The entries of a list as JSON, one per line."""
     lines = [bytes(each).decode("utf-8", "replace") for each in entries]
     return _join(server, what, lines, (), {"server": server, "count": len(lines)})
 

@@ -1,4 +1,4 @@
-"""One connected server, in either era of the protocol: what it lists, calls, and what it asks."""
+"""One connected server, in either era of the protocol: its lists, calls, and questions."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ S = TypeVar("S", bound=Struct)
 MAX_PAGES = 100
 MAX_LISTED = 20_000
 MAX_ROUNDS = 8
-"""How often a server may ask for more input to one call, and how many questions reach a person."""
+"""Maximum requests for input during one call, and maximum questions to a person."""
 MAX_VALUES = 1_000
-"""Characters of what a person agrees to: more would not be read."""
+"""Maximum characters of a proposal to a person: more would go unread."""
 PROBE_S = 5.0
 UPDATE_S = 0.25
 _OLDER = ("2025-03-26", "2024-11-05")
-"""Versions without a difference to a client that sends no batches."""
+"""Versions that are equivalent for a client without batches."""
 _CLIENT = {"name": "clawkit", "version": __version__}
 _CAPABILITIES: dict[str, object] = {"roots": {}, "elicitation": {"form": {}}}
 _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
@@ -41,7 +41,7 @@ _NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 class _ServerFacts(Struct, rename="camel"):
-    """The answer to `server/discover` or `initialize`, and what an error says about versions."""
+    """The answer to `server/discover` or `initialize`, or the versions in an error."""
 
     capabilities: dict[str, Any] = {}
     protocol_version: str = ""
@@ -82,13 +82,13 @@ class _Elicitation(Struct, rename="camel"):
 
 
 class CallExchange:
-    """One call on behalf of a person: its progress, and what the server wants to know."""
+    """One call on behalf of a person: its progress, and questions of the server."""
 
     def __init__(self, server: str, ctx: Context | None, deadline: asyncio.Timeout) -> None:
         self._server, self._ctx, self._deadline = server, ctx, deadline
         self._told = 0.0
         self._asked = self._asking = 0
-        """Questions so far, and those that are not answered yet."""
+        """Number of questions so far, and of open ones."""
         self._left_s = 0.0
         self._telling: set[asyncio.Task[None]] = set()
 
@@ -104,14 +104,14 @@ class CallExchange:
         task.add_done_callback(self._telling.discard)
 
     async def elicit(self, asked: _Elicitation) -> dict[str, object]:
-        """The person's answer. They can agree to what is proposed, but not enter anything."""
+        """The person's answer. They can accept a proposal, but not enter values."""
         proposed = propose(asked.requested_schema) if asked.mode == "form" else None
         values = ", ".join(f"{name!r}: {value!r}" for name, value in (proposed or {}).items())
         is_shown = proposed is not None and len(values) <= MAX_VALUES
         if self._ctx is None or not is_shown or self._asked >= MAX_ROUNDS:
             return {"action": "decline"}
         self._asked += 1
-        # What yes means comes first: the text of the server may contain anything.
+        # The meaning of yes comes first, because the server's text may contain anything.
         description = f"Yes sends: {values or 'no values'}\n{clean_text(asked.message)}"
         title = f"the MCP server {self._server!r} asks for information"
         try:
@@ -123,7 +123,7 @@ class CallExchange:
 
     @contextmanager
     def _without_deadline(self) -> Iterator[None]:
-        """Stop the clock of the call: the person has a time limit of their own."""
+        """Suspend the call's timeout: questions have their own."""
         now = asyncio.get_running_loop().time
         if not self._asking:
             self._left_s = (self._deadline.when() or now()) - now()
@@ -140,7 +140,7 @@ class CallExchange:
 
 
 def propose(schema: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a person can agree to without entering anything: the defaults, and yes to a question.
+    """The values that a person can accept without entering any: defaults, and yes to a question.
     None if more is required."""
     fields = schema.get("properties")
     required = schema.get("required")
@@ -163,18 +163,18 @@ class McpSession:
         self.capabilities: Mapping[str, Any] = {}
         self._server, self._workspace, self._on_change = server, workspace, on_change
         self._exchanges: dict[str, CallExchange] = {}
-        """The calls that are under way, by the tokens of their progress."""
+        """The running calls, by progress token."""
         self._last_token = 0
 
     async def open(self, peer: McpPeer, known: str = "", probe_s: float = PROBE_S) -> None:
-        """Agree on a version; `known` is the one that was spoken before."""
+        """Negotiate a version; `known` is the one used before."""
         self._peer = peer
         is_old, probe_s = known in (*LEGACY, *_OLDER), min(probe_s, PROBE_S)
         found = None if is_old else await self._discover(probe_s)
         try:
             found = found or await self._initialize()
         except ServerError as error:
-            # It may have heard the first question late, because it takes long to start.
+            # It may have missed the probe's deadline because it starts slowly.
             if error.code >= 0 or (found := await self._discover(probe_s)) is None:
                 raise
         self.capabilities = found.capabilities
@@ -188,13 +188,13 @@ class McpSession:
         found = read_answer(await self._peer.request("initialize", opening, {}), _ServerFacts)
         if found.protocol_version not in (*LEGACY, *_OLDER):
             version = one_line(found.protocol_version, 40)
-            raise ServerError(f"it speaks version {version!r}, which clawkit does not know")
+            raise ServerError(f"it uses the unknown protocol version {version!r}")
         self.version = self._peer.version = found.protocol_version
         await self._peer.notify("notifications/initialized", {})
         return found
 
     async def _discover(self, probe_s: float) -> _ServerFacts | None:
-        """What a server of the new era is; None for one of the older."""
+        """The facts of a server of the new era; None for the older era."""
         self.version = self._peer.version = MODERN
         supported: Sequence[str] = LEGACY
         try:
@@ -215,7 +215,7 @@ class McpSession:
         if MODERN in supported:
             return found
         if not any(each in supported for each in LEGACY):
-            raise ServerError("it speaks no version of the protocol that clawkit knows")
+            raise ServerError("it supports no protocol version that clawkit knows")
         self.version = self._peer.version = ""
         return None
 
@@ -224,7 +224,7 @@ class McpSession:
         return self.version == MODERN
 
     async def list(self, method: str, field: str) -> list[Raw]:
-        """Everything in a list of the server, page by page."""
+        """All entries of a list of the server, page by page."""
         found: list[Raw] = []
         params: dict[str, object] = {}
         left = MAX_BODY
@@ -241,7 +241,7 @@ class McpSession:
         return found
 
     async def listen(self) -> bool:
-        """Hear what the server says between requests, until that ends; false if it never does."""
+        """Receive messages between requests, until the stream ends; false if there is no stream."""
         if not self.is_modern:
             return await self._peer.listen()
         tools = self.capabilities.get("tools")
@@ -257,7 +257,7 @@ class McpSession:
         exchange: CallExchange,
         headers: Mapping[str, str],
     ) -> Raw:
-        """Make a request that may take its time, and may need to know more."""
+        """Make a request that may take long and ask for more input."""
         self._last_token += 1
         token = f"clawkit-{self._last_token}"
         self._exchanges[token] = exchange
@@ -274,7 +274,7 @@ class McpSession:
                     answers[key] = await answer if asyncio.iscoroutine(answer) else answer
                     if answer is NOT_OFFERED:
                         what = one_line(asked.method, 60)
-                        raise ServerError(f"it asked for {what!r}, which clawkit does not offer")
+                        raise ServerError(f"it requested {what!r}, which clawkit does not support")
                 more = {"inputResponses": answers}
                 if outcome.request_state is not None:
                     more["requestState"] = outcome.request_state
@@ -303,7 +303,8 @@ class McpSession:
         return await self._peer.request(method, body, extra)
 
     def on_request(self, method: str, params: Raw) -> object:
-        """Answer a request, for the latest call: in this era it does not say for which."""
+        """Answer a request on behalf of the latest call, because in this era it does not name its
+        call."""
         if self.is_modern:
             return NOT_OFFERED
         return self._answer(method, params, next(reversed(self._exchanges.values()), None))
@@ -331,7 +332,7 @@ class McpSession:
 
 
 def read_answer(data: Raw, kind: type[S]) -> S:
-    """What a server sent. Raises `ServerError` if it is not that."""
+    """Decode an answer. Raises `ServerError` if it is invalid."""
     try:
         return msgspec.json.decode(data, type=kind)
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""The tools of servers as tools of a run: from what was listed, without starting anything."""
+"""The tools of servers as tools of a run, from stored listings, without starting a server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class MountedTools(NamedTuple):
 
 
 def mounted_tools(config: Config, folder: str) -> MountedTools:
-    """The tools of all servers as they were listed last, and what there is to say about them."""
+    """The tools of all servers as last listed, and remarks about them."""
     tools: list[Registered] = []
     warnings: list[str] = []
     for name, entry in (config.mcp.servers if config.mcp else {}).items():
@@ -52,7 +52,7 @@ def _stamp(file: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=64)
 def _of_server(name: str, encoded: bytes, _stamp: tuple[int, int], folder: str) -> MountedTools:
-    """The same objects as long as nothing has changed, so that an assembly is found again."""
+    """Returns the same objects while nothing has changed, so that assemblies are cached."""
     entry = msgspec.json.decode(encoded, type=McpServer)
     listing = definitions.read_listing(folder, name, entry)
     if listing is None:
@@ -119,18 +119,18 @@ async def _use_feature(server: str, tool: ToolEntry, params: Any, ctx: Context) 
 async def list_feature(mounts: Mounts, server: str, feature: str) -> list[msgspec.Raw]:
     found = await mounts.list(server, f"{feature}/list", feature)
     if feature == "resources":
-        with suppress(ToolError):  # not every server has templates
+        with suppress(ToolError):  # templates are optional
             found += await mounts.list(server, "resources/templates/list", "resource_templates")
     return found
 
 
 def allowed_servers(config: Config, scope: Scope) -> list[str]:
-    """The servers of which policy allows some tool. The others are never started."""
+    """The servers with at least one tool that policy allows. Others are never started."""
     servers = config.mcp.servers if config.mcp else {}
     text = msgspec.json.encode(config).decode().lower()
     allowed: list[str] = []
     for server in (name for name, entry in servers.items() if entry.enabled):
-        # Its tools are not known: one that no list names, and those that a list names.
+        # Its tools are unknown, so try a hypothetical one and those named in lists.
         prefix = tool_prefix(server).lower()
         named = re.findall(rf'"({re.escape(prefix)}[a-z0-9_*-]+)"', text)
         tools = {f"{prefix}x", *(name.replace("*", "x") for name in named)}

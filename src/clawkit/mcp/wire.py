@@ -1,7 +1,5 @@
-"""The ways to a server: the pipes of a program, streamable HTTP, and the older HTTP with SSE.
-
-All have the same methods. Requests raise `ServerError`; the session hears what a server says of its
-own accord.
+"""The ways to a server: the pipes of a program, streamable HTTP, and the older HTTP with SSE. All
+have the same methods. Requests raise `ServerError`; unsolicited messages go to the session.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ GRACE_S = 1.0
 MAX_RESUMED = 5
 MAX_RETRY_S = 30.0
 MAX_REFUSAL = 64 * 1024
-"""Bytes of the body of an error."""
+"""Maximum bytes of an error body."""
 MAX_TASKS = 16
 _LONG_S = 10.0**7
 _STREAM = "text/event-stream"
@@ -44,7 +42,7 @@ _NO_HEADERS: Mapping[str, str] = {}
 
 
 class StdioPeer:
-    """A program that was started as a server."""
+    """A server that runs as a local program."""
 
     version = ""
 
@@ -81,17 +79,17 @@ class StdioPeer:
         has_ended = bool(self._wire.ended)
         self._wire.end("closed")
         try:
-            if has_ended:  # it can still say why
+            if has_ended:  # its output can still explain it
                 await asyncio.wait([self._program.gone], timeout=GRACE_S)
         finally:
             await self._program.end(GRACE_S)
 
 
 class HttpPeer(jsonrpc.Dialogue):
-    """Streamable HTTP: each message is a request of its own."""
+    """Streamable HTTP: each message is a separate request."""
 
     _must_answer = True
-    """Whether the answer to a request comes in the response to it."""
+    """Whether the response to a request contains its answer."""
 
     def __init__(
         self,
@@ -117,7 +115,7 @@ class HttpPeer(jsonrpc.Dialogue):
             await self._post(protocol.request(number, method, params), headers, future)
             return await future
         except asyncio.CancelledError:
-            if self._session_id and not self.ended:  # the older era, where closing is not enough
+            if self._session_id and not self.ended:  # delete the session of the older era
                 self._spawn(self.notify(_CANCELLED, {"requestId": number}))
             raise
         except jsonrpc.ServerError as error:
@@ -127,14 +125,14 @@ class HttpPeer(jsonrpc.Dialogue):
         finally:
             del self._pending[number]
             if future.done() and not future.cancelled():
-                future.exception()  # it was raised, or no one waits for it any more
+                future.exception()  # it was raised, or its waiter is gone
 
     async def notify(self, method: str, params: Mapping[str, object]) -> None:
         await self._post(protocol.notification(method, params))
 
     async def listen(self) -> bool:
-        """Hear what a server of the older era says between requests, until that ends; false if
-        there is no stream for that."""
+        """Receive messages of an older-era server between requests, until the stream ends; false if
+        there is no stream."""
         async with self._ask("GET") as response:
             await self._read_stream(response, bool)
         return True
@@ -155,8 +153,8 @@ class HttpPeer(jsonrpc.Dialogue):
     async def _ask(
         self, verb: str, headers: Mapping[str, str] = _NO_HEADERS, body: bytes = b""
     ) -> AsyncIterator[Response]:
-        """Send a request, again with another token if the server requires one. An error status
-        raises `ServerError`, too."""
+        """Send a request, repeated with a new token if required. Raises `ServerError`, including
+        for an error status."""
         about = {"Accept": f"application/json, {_STREAM}" if body else _STREAM}
         about |= {"Content-Type": "application/json"} if body else {}
         about |= {SESSION_HEADER: self._session_id} if self._session_id else {}
@@ -193,7 +191,7 @@ class HttpPeer(jsonrpc.Dialogue):
         headers: Mapping[str, str] = _NO_HEADERS,
         answer: asyncio.Future[Raw] | None = None,
     ) -> None:
-        """Send a message, and read what the server answers until the `answer` is there."""
+        """Send a message, and read the response until `answer` is done."""
 
         def is_done() -> bool:
             return answer is None or answer.done()
@@ -215,13 +213,13 @@ class HttpPeer(jsonrpc.Dialogue):
             async with self._ask("GET", {**headers, "Last-Event-ID": last}) as response:
                 last, retry_s = await self._read_stream(response, is_done, last, retry_s)
         if not is_done() and self._must_answer:
-            raise jsonrpc.ServerError("it ended the connection without an answer")
+            raise jsonrpc.ServerError("it closed the connection without an answer")
 
     async def _read_stream(
         self, response: Response, is_done: Callable[[], bool], last: str = "", retry_s: float = 1.0
     ) -> tuple[str, float]:
-        """Read events until the stream ends or it is done; returns the last id, and how long to
-        wait before asking for more."""
+        """Read events until the stream ends or the answer is done; returns the last event id, and
+        the delay before a reconnect."""
         events, left = EventStream(jsonrpc.MAX_BODY), jsonrpc.MAX_UNASKED
         async for piece in response:
             left -= len(piece)
@@ -246,12 +244,12 @@ class HttpPeer(jsonrpc.Dialogue):
 
 
 class SsePeer(HttpPeer):
-    """The transport of 2024: one stream for all answers, which names the address for requests."""
+    """The transport of 2024: one stream for all answers, which announces the URL for requests."""
 
     _must_answer = False
 
     async def open(self) -> None:
-        """Open the stream and wait until it has named the address."""
+        """Open the stream and wait until it announces the URL."""
         self._endpoint: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._spawn(self._follow())
         self._url = await self._endpoint
@@ -263,7 +261,7 @@ class SsePeer(HttpPeer):
         reason = "it ended the stream"
         try:
             await super().listen()
-        except ToolError as error:  # also that a login is needed
+        except ToolError as error:  # including a required login
             reason = str(error)
         if not self._endpoint.done():
             self._endpoint.set_exception(jsonrpc.ServerError(reason))

@@ -1,4 +1,4 @@
-"""One client of the server: its tools in a scope of their own, and what is under way for it."""
+"""One client of the server: its tools, and its running requests."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from clawkit.version import __version__
 
 MAX_RUNNING = 64
 ROOTS_S = 5.0
-"""How long a client may take to list its roots."""
+"""Seconds that a client may take to list its roots."""
 QUIET_S = 60.0
-"""After this time without calls, another turn of the client's agent is assumed to have begun."""
+"""After this time without calls, a new turn of the client's agent is assumed."""
 METHODS = {
     True: frozenset(("server/discover", "tools/list", "tools/call")),
     False: frozenset(("ping", "tools/list", "tools/call")),
 }
-"""What clients may request, from 2026-07-28 on and before."""
+"""Methods that clients may call, from 2026-07-28 on and before."""
 CACHED: dict[str, Any] = {"ttlMs": 300_000, "cacheScope": "private"}
 
 OpenKit = Callable[[str, str, Approver | None], Toolkit]
-"""Opens the tools of a client, given its session, a workspace (empty for the usual one) and who can
-be asked. Raises `ConfigError`."""
+"""Opens the tools of a client, for its session, a workspace (empty for the default) and an
+approver. Raises `ConfigError`."""
 SERVER = {"name": "clawkit", "title": "clawkit", "version": __version__}
 INSTRUCTIONS = (
     "Tools for the files and commands of one workspace; relative paths start there. Calls may need "
@@ -52,14 +52,14 @@ log = logging.getLogger(__name__)
 
 
 class ClientAbilities(Struct):
-    """What a client can do, as far as it matters here."""
+    """The relevant capabilities of a client."""
 
     elicitation: dict[str, Any] | None = None
     roots: dict[str, Any] | None = None
 
     @property
     def can_ask(self) -> bool:
-        """Whether it shows forms; an empty object is from the time when there was nothing else."""
+        """Whether it shows forms; older clients declare that by an empty object."""
         return self.elicitation is not None and (not self.elicitation or "form" in self.elicitation)
 
 
@@ -72,7 +72,7 @@ class CallMeta(Struct, rename={"token": "progressToken"}):
 
 
 class CallParams(Struct, rename="camel"):
-    """Of `tools/call` and `tools/list`."""
+    """The parameters of `tools/call` and `tools/list`."""
 
     name: str = ""
     cursor: str | None = None
@@ -82,7 +82,7 @@ class CallParams(Struct, rename="camel"):
     request_state: str | None = None
 
     def digest(self) -> bytes:
-        """What is the same if the call is."""
+        """Equal for equal calls."""
         body = msgspec.json.encode([self.name, self.arguments], order="deterministic")
         return hashlib.sha256(body).digest()
 
@@ -100,7 +100,7 @@ class _Roots(Struct):
 
 
 class ServedClient:
-    """A client: one session of it, or all its requests if its protocol has no sessions."""
+    """A client: one session, or all its requests if its protocol has no sessions."""
 
     def __init__(
         self,
@@ -112,18 +112,18 @@ class ServedClient:
         is_modern: bool,
     ) -> None:
         self.running: dict[object, asyncio.Task[bytes]] = {}
-        """By the ids of the requests, if those are of one client."""
+        """By request id, if the ids come from one client."""
         self.used_at = asyncio.get_running_loop().time()
         self._open_kit, self._session = open_kit, session
         self._has_roots = can.roots is not None and not is_modern
         self._is_rooted = not self._has_roots
-        """Whether the workspace is that of the client's roots."""
+        """Whether the workspace follows the client's current roots."""
         by = one_line(name, 80) or "the MCP client"
         self._approver = ClientApprover(by) if can.can_ask else None
         self._is_modern = is_modern
         self._kit: Toolkit | None = None
         self._usual: Toolkit | None = None
-        """The first one, whose workspace the roots can only limit."""
+        """The first toolkit; roots can only narrow its workspace."""
         self._workspace = ""
         self._ending: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
@@ -143,12 +143,12 @@ class ServedClient:
         return self._kit
 
     def renew(self) -> None:
-        """Open the tools again for the next request, with the settings of then."""
+        """Reopen the tools at the next request, with the then current settings."""
         self._retire()
         self._usual, self._workspace, self._is_rooted = None, "", not self._has_roots
 
     def _retire(self) -> None:
-        """Let the calls that are under way end, and close what they use."""
+        """Let running calls end, then close their toolkit."""
         if (kit := self._kit) is None:
             return
         self._kit, users = None, [*self.running.values(), *self._parked.tasks()]
@@ -165,16 +165,16 @@ class ServedClient:
     def start(
         self, message: mcp.RpcMessage, send: Send, *, shared: bool = False
     ) -> asyncio.Task[bytes]:
-        """Begin to answer a request; `send` gets what precedes the answer. With `shared`, several
-        programs send requests, and may use the same ids. Raises `McpError`."""
+        """Start answering a request; `send` gets messages before the answer. With `shared`, several
+        programs send requests, possibly with equal ids. Raises `McpError`."""
         id_, method = message.id, str(message.method)
         if method not in METHODS[self._is_modern]:
             raise mcp.McpError(mcp.METHOD_NOT_FOUND, f"unknown method {one_line(method, 80)!r}")
         key: object = object() if shared else id_
         if not isinstance(id_, int | str) or key in self.running:
-            raise mcp.McpError(mcp.INVALID_REQUEST, f"a request with the id {id_!r} is under way")
+            raise mcp.McpError(mcp.INVALID_REQUEST, f"the request id {id_!r} is already in use")
         if len(self.running) >= MAX_RUNNING:
-            raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_RUNNING} requests are under way already")
+            raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_RUNNING} requests are already running")
         now = asyncio.get_running_loop().time()
         if now - self.used_at > QUIET_S and self._kit is not None and self._kit.guard is not None:
             self._kit.guard.begin()
@@ -206,7 +206,7 @@ class ServedClient:
             if mcp.read(params, CallParams).cursor is not None:
                 raise mcp.McpError(mcp.INVALID_PARAMS, "unknown cursor")
             kit = self.kit()
-            if len(self.running) == 1:  # what other calls use must not change
+            if len(self.running) == 1:  # the toolkit of other calls must not change
                 await kit.update()
             shown = {"tools": [describe(tool) for tool in kit.tools]}
             return shown | (CACHED if self._is_modern else {})
@@ -228,7 +228,7 @@ class ServedClient:
                     task.cancel()
 
     async def close(self) -> None:
-        """Stop everything that was done for this client."""
+        """Stop all work for this client."""
         for task in self.running.values():
             task.cancel()
         self._parked.stop()
@@ -262,14 +262,14 @@ class ServedClient:
         return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
 
     async def _prepare(self, send: Send) -> Run:
-        """What calls need, in the workspace that the client's roots allow."""
+        """Open the toolkit for calls, in the workspace that the client's roots allow."""
         async with self._opening:
             if not self._is_rooted:
                 await self._follow_roots(send)
             return self.kit().run
 
     async def _follow_roots(self, send: Send) -> None:
-        """Ask for the roots of the client, and limit the workspace to one of them."""
+        """Request the client's roots, and limit the workspace to one of them."""
         self._is_rooted = True
         try:
             async with asyncio.timeout(ROOTS_S):
@@ -317,9 +317,9 @@ def _finish(run: Run, request: CallRequest, result: Result) -> dict[str, Any]:
 
 
 def choose_workspace(usual: str, roots: list[str], why_protected: Callable[[str], str]) -> str:
-    """The first root of a client that lies below the usual workspace; empty to keep that. A root
-    never widens what may be accessed, or changed without approval, as a workspace inside of what
-    is protected would."""
+    """The first root of a client that lies below the default workspace; empty to keep that. A root
+    never widens access, nor, like a workspace inside a protected directory, allows changes without
+    approval."""
     place = os.path.realpath(usual)
     folders = [os.path.realpath(path) for path in map(_path_of, roots) if path]
     if any(is_below(place, folder) for folder in folders):
@@ -329,7 +329,7 @@ def choose_workspace(usual: str, roots: list[str], why_protected: Callable[[str]
 
 
 def _path_of(uri: str) -> str:
-    """The path of a `file:` URI of this machine; empty if it is anything else."""
+    """The path of a `file:` URI on this machine; empty for anything else."""
     try:
         parts = urlsplit(uri)
     except ValueError:

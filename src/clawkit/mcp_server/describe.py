@@ -1,4 +1,4 @@
-"""Tools, results and progress in the words of the protocol."""
+"""Tools, results and progress in the format of the protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: Mapping[str, frozenset[Kind]] = {
     **dict.fromkeys(("cron", "gateway"), frozenset(("write",))),
     **dict.fromkeys(("exec", "process", "code_execution"), frozenset(("exec", "write"))),
 }
-"""What calls of a built-in tool may do, whatever its parameters."""
+"""Effects of calls of built-in tools, with any parameters."""
 _IDEMPOTENT = frozenset(("write", "update_plan"))
 _HARMLESS = frozenset(("update_plan",))
 
@@ -44,8 +44,8 @@ def describe(tool: Tool) -> ToolEntry:
 
 
 def annotate(tool: Tool) -> Annotations:
-    """What a client may assume about a tool. Nothing is said of one whose effects are unknown, so
-    that it counts as destructive and as open to the world."""
+    """Annotations of a tool. One with unknown effects has none, so that clients assume it to be
+    destructive and open-world."""
     kinds = KINDS.get(tool.name) or _constant_effects(tool)
     if kinds is None:
         return Annotations(title=tool.label or None)
@@ -70,8 +70,8 @@ def _constant_effects(tool: Tool) -> frozenset[Kind] | None:
 def show_result(result: Result) -> dict[str, Any]:
     """A result of a call.
 
-    Clients that get structured content may hide the text from the model, so it is given only if it
-    says the same. Other details are in `_meta`, for programs.
+    Clients that get structured content may hide the text from the model, so it is sent only if it
+    is equivalent to the text. Other details are in `_meta`, for programs.
     """
     shown: dict[str, Any] = {"content": [block.to_json() for block in result.content]}
     if result.is_error:
@@ -84,13 +84,13 @@ def show_result(result: Result) -> dict[str, Any]:
 
 
 def _is_json_of(block: Block, details: dict[str, Any]) -> bool:
-    # Most texts are not JSON, which is soon seen.
+    # Cheap check first: most texts are not JSON.
     is_text = isinstance(block, Text) and block.text.startswith("{")
     return is_text and block == Text(to_text(details))
 
 
 def show_progress(event: Event) -> str:
-    """What a tool reports while it works, in one line."""
+    """The progress of a tool, in one line."""
     facts = event.get("details", {})
     if "elapsedMs" in facts:
         last = facts.get("tail", "").rstrip().rpartition("\n")[2]

@@ -24,12 +24,12 @@ _SETTINGS = "~/Library/Application Support" if sys.platform == "darwin" else "~/
 
 
 class McpClient(NamedTuple):
-    """Where a client keeps its servers."""
+    """The file and format of a client's server list."""
 
     title: str
     path: str
     key: str = "mcpServers"
-    home: str = ""  # the variable that names the directory of the file instead
+    home: str = ""  # the variable that overrides the directory of the file
     has_type: bool = False
     starts_in_project: bool = False
     """Whether it starts servers in the directory that the person works in."""
@@ -64,17 +64,17 @@ CLIENTS = {
 
 
 class InstallChange(NamedTuple):
-    """A change of a client's file that is not written yet."""
+    """A pending change of a client's file."""
 
     file: str
-    before: str | None  # None if there is no such file
+    before: str | None  # None if the file does not exist
     after: str
 
     def diff(self) -> list[str]:
         return diff(self.before or "", self.after, self.file)
 
     def write(self) -> None:
-        """Raises `EditError` if the file was changed meanwhile, or cannot be written."""
+        """Raises `EditError` if the file was changed in the meantime, or cannot be written."""
         try:
             if _read(self.file) != self.before:
                 raise EditError(f"{self.file!r} was changed in the meantime; try again")
@@ -85,14 +85,16 @@ class InstallChange(NamedTuple):
 
 
 def make_entry(client: McpClient, workspace: str | None, env: Mapping[str, str]) -> dict[str, Any]:
-    """What the client has to start. Raises `EditError` if it needs a workspace."""
+    """The command that the client must start. Raises `EditError` if a workspace is required."""
     if workspace is None and not client.starts_in_project:
         raise EditError(
             f"{client.title} does not start servers in the directory that you work in; add "
             "--workspace DIR"
         )
     program = os.path.join(os.path.dirname(sys.executable), "clawkit")
-    command = [program] if os.path.exists(program) else [sys.executable, "-m", "clawkit"]
+    # The client starts it in the project, whose files must not pass for modules.
+    safe = [sys.executable, "-P", "-m", "clawkit"]
+    command = [program] if os.path.exists(program) else safe
     place = [] if workspace is None else ["--workspace", os.path.abspath(workspace)]
     entry: dict[str, Any] = {"type": "stdio"} if client.has_type else {}
     entry |= {"command": command[0], "args": [*command[1:], "mcp", "serve", *place]}
@@ -103,8 +105,8 @@ def make_entry(client: McpClient, workspace: str | None, env: Mapping[str, str])
 def plan(
     client: McpClient, name: str, entry: Mapping[str, Any] | None, env: Mapping[str, str]
 ) -> InstallChange:
-    """Add or replace the entry with this name, or remove it if `entry` is None. Everything else in
-    the file stays as it is. Raises `EditError`."""
+    """Add or replace the entry with this name, or remove it if `entry` is None. The rest of the
+    file is unchanged. Raises `EditError`."""
     _check_name(name)
     file = client.file(env)
     try:
@@ -125,16 +127,16 @@ def _check_name(name: str) -> None:
 
 
 def snippet(client: McpClient, name: str, entry: Mapping[str, Any]) -> str:
-    """The entry alone, for a person to add. Raises `EditError`."""
+    """Only the entry, for a person to add. Raises `EditError`."""
     _check_name(name)
     edit = _edit_toml if client.path.endswith(".toml") else _edit_json
     return edit("", (client.key, name), entry)
 
 
 def _read(file: str) -> str | None:
-    """Raises OSError, and ValueError for what is no text."""
+    """Raises OSError, and ValueError for binary data."""
     try:
-        # Without waiting for the other end of a named pipe.
+        # Do not block on a named pipe.
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
                 raise EditError(f"{file!r} is not a regular file")
@@ -170,8 +172,8 @@ def _inside(holder: Any, key: str) -> Mapping[str, Any]:
 
 
 def _edit_toml(text: str, path: tuple[str, str], entry: Mapping[str, Any] | None) -> str:
-    """Replace a table, which is found by its header. Raises ValueError for text that is not TOML,
-    and if the tables are written in another way."""
+    """Replace a table, found by its header. Raises ValueError for invalid TOML, and for tables in
+    another notation."""
     key, name = path
     wanted = tomllib.loads(text)
     servers = dict(_inside(wanted, key))

@@ -26,31 +26,31 @@ from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.describe import show_progress
 
 Send = Callable[[bytes], None]
-"""Sends a message that belongs to a request, before its answer."""
+"""Sends a message that precedes the answer to a request."""
 Ask = Callable[[Send, str, object], Awaitable[msgspec.Raw]]
 """Sends a request to the client, and returns its answer."""
 MAX_PARKED = 32
 PARKED_S = 900.0
-"""How long a client has to repeat a request; a question may expire before."""
+"""Seconds that a client has to repeat a request; a question may expire earlier."""
 _ELICIT = "elicitation/create"
 _ONCE, _SESSION, _DENY = "allow-once", "allow-session", "deny"
 
 
 class Elicited(Struct):
-    """What the person at the client did with a question."""
+    """The reaction of the person at the client to a question."""
 
     action: Literal["accept", "decline", "cancel"]
     content: Mapping[str, Any] | None = None
 
 
 class ServedCall:
-    """One call, and the request that waits for it at the moment."""
+    """One call, and the request that currently waits for it."""
 
     task: asyncio.Task[Result]
     until = 0.0
-    """How long it stays parked."""
+    """Time until which it stays parked."""
     digest = b""
-    """Of the parameters that a client must repeat."""
+    """Digest of the parameters that a client must repeat."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class ServedCall:
         *,
         can_ask: bool,
     ) -> None:
-        """`token` names the progress that the client wants to hear of. `ask` is None for a client
-        whose requests must end with a question; without `can_ask` it is never sent one."""
+        """`token` is the client's progress token. `ask` is None for a client whose requests must
+        end with a question; without `can_ask` it gets no questions."""
         self.run, self.request = run, request
         self.send, self.token, self.can_ask = send, token, can_ask
         self.questions: dict[str, tuple[dict[str, Any], asyncio.Future[Elicited]]] = {}
@@ -73,7 +73,7 @@ class ServedCall:
 
     async def perform(self) -> Result:
         """Make the call, and wait for its result."""
-        # Events take a third of a small call, so they are made only for those who may want them.
+        # Events cost a third of a small call, so they are created only if the client may want them.
         on_event = self._report if self.can_ask or self.token is not None else None
         current.set(self)
         try:
@@ -94,8 +94,8 @@ class ServedCall:
         return None if self.can_ask else await self.task
 
     def resume(self, send: Send, token: mcp.Id | None, given: Mapping[str, msgspec.Raw]) -> None:
-        """Go on for a request that repeats the first one, with answers to questions. Those that are
-        missing or invalid are asked for again."""
+        """Continue for a request that repeats the first one, with answers to questions. Missing and
+        invalid answers are requested again."""
         self.send, self.token = send, token
         for name in self.questions.keys() & given.keys():
             with suppress(mcp.McpError):
@@ -104,7 +104,7 @@ class ServedCall:
                 future.set_result(elicited)
 
     async def elicit(self, form: dict[str, Any], name: str = "approval") -> Elicited:
-        """Ask the person at the client. The name is for the client alone. Raises `McpError`."""
+        """Ask the person at the client. Only the client sees `name`. Raises `McpError`."""
         if not self.can_ask:
             raise mcp.McpError(mcp.MISSING_CAPABILITY, "the client cannot ask its user")
         if self._ask is not None:
@@ -132,8 +132,8 @@ current: ContextVar[ServedCall | None] = ContextVar("served", default=None)
 class ClientApprover:
     """Asks the person at the client, by elicitation.
 
-    An approval counts once, or for as long as the client is connected: what a client says never
-    becomes permanent.
+    An approval counts once, or while the client is connected: answers of clients are never stored
+    permanently.
     """
 
     def __init__(self, client: str) -> None:
@@ -166,7 +166,7 @@ def show_question(request: Question) -> dict[str, Any]:
 
 
 def read_answer(given: Elicited, request: Question, by: str) -> Answer:
-    """What the person decided: anything but a clear yes denies."""
+    """The person's decision: anything but a clear yes denies."""
     chosen = (given.content or {}).get("decision")
     if given.action == "accept" and chosen == _ONCE:
         return Answer("allow", by=by)
@@ -177,19 +177,19 @@ def read_answer(given: Elicited, request: Question, by: str) -> Answer:
 
 
 class CarPark:
-    """The parked calls of a client. Each can be taken out once, by who parked it, with the same
+    """The parked calls of a client. Each can be taken once, by the same client, with the same
     parameters, before it expires."""
 
     def __init__(self) -> None:
         self._parked: dict[str, ServedCall] = {}
 
     def put(self, served: ServedCall, digest: bytes) -> str:
-        """Park a call; returns the state that the client must repeat, which cannot be guessed.
-        Raises `McpError`."""
+        """Park a call; returns an unguessable state that the client must repeat. Raises
+        `McpError`."""
         self.sweep()
         if len(self._parked) >= MAX_PARKED:
             served.task.cancel()
-            raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls wait for answers already")
+            raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls already wait for answers")
         state = secrets.token_urlsafe(32)
         served.until, served.digest = time.monotonic() + PARKED_S, digest
         self._parked[state] = served
@@ -204,7 +204,7 @@ class CarPark:
         return self._parked.pop(state)
 
     def sweep(self) -> None:
-        """Stop the calls that have expired."""
+        """Stop expired calls."""
         now = time.monotonic()
         for name, served in list(self._parked.items()):
             if served.until <= now:

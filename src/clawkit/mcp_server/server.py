@@ -13,11 +13,11 @@ from clawkit.mcp_server import client as clients
 
 MAX_CLIENTS = 64
 IDLE_S = 3_600.0
-"""How long a client may be silent before what it has open is closed."""
+"""Idle time after which a client is closed."""
 
 
 class RequestMeta(Struct):
-    """What a request says about its client, from 2026-07-28 on."""
+    """Facts about the client in a request, from 2026-07-28 on."""
 
     version: str | None = field(default=None, name=mcp.META_VERSION)
     capabilities: clients.ClientAbilities | None = field(default=None, name=mcp.META_CAPABILITIES)
@@ -25,7 +25,7 @@ class RequestMeta(Struct):
 
 
 class RequestParams(Struct):
-    """The parameters of any request, as far as its headers repeat them."""
+    """The parameters that headers repeat."""
 
     meta: RequestMeta = field(default_factory=RequestMeta, name=mcp.META)
     name: str = ""
@@ -38,10 +38,10 @@ class _Initialize(Struct, rename="camel"):
 
 
 class ServedClients:
-    """All clients, by what identifies them."""
+    """All clients, by their identification."""
 
     def __init__(self, open_kit: clients.OpenKit, *, session: str = "") -> None:
-        """With a `session`, all clients share it, as the one client of a process does."""
+        """With a `session`, all clients share it, as for a process with one client."""
         self.clients: dict[object, clients.ServedClient] = {}
         self._open_kit = open_kit
         self._session = session
@@ -53,7 +53,7 @@ class ServedClients:
         `McpError`."""
         given = mcp.read(message.params, _Initialize)
         if key in self.clients:
-            raise mcp.McpError(mcp.INVALID_REQUEST, "the session is initialized already")
+            raise mcp.McpError(mcp.INVALID_REQUEST, "the session is already initialized")
         key = key or secrets.token_urlsafe(32)
         await self._add(key, given.client_info.name, given.capabilities)
         version = given.protocol_version
@@ -66,8 +66,8 @@ class ServedClients:
         return key, mcp.answer(id_, result)
 
     async def find_modern(self, meta: RequestMeta, principal: str) -> clients.ServedClient:
-        """The client that sent a request without a session. Requests with the same login, client
-        name and means to ask are of one client. Raises `McpError`."""
+        """The client of a request without a session. Requests with the same login, client name and
+        capabilities to ask belong to one client. Raises `McpError`."""
         if meta.version is None or meta.capabilities is None:
             lacking = mcp.META_VERSION if meta.version is None else mcp.META_CAPABILITIES
             raise mcp.McpError(mcp.INVALID_PARAMS, f"_meta must have {lacking!r}")
@@ -93,17 +93,17 @@ class ServedClients:
         )
 
     def renew(self) -> None:
-        """Let all clients have the tools of another configuration from now on."""
+        """Reopen the tools of all clients after a configuration change."""
         for client in self.clients.values():
             client.renew()
 
     async def remove(self, key: object) -> None:
-        """Forget a client, and stop everything that was done for it."""
+        """Remove a client, and stop all work for it."""
         if (client := self.clients.pop(key, None)) is not None:
             await client.close()
 
     async def sweep(self) -> None:
-        """Close the clients that have been silent for long."""
+        """Close idle clients."""
         now = asyncio.get_running_loop().time()
         for key, client in list(self.clients.items()):
             if not client.is_busy and now - client.used_at > IDLE_S:

@@ -18,9 +18,9 @@ from clawkit.mcp_server.server import RequestParams, ServedClients
 
 MAX_LINE = 16 * 1024 * 1024
 MAX_UNSENT = 64 * 1024 * 1024
-"""Bytes in the queue to the client; one that reads nothing is taken for dead."""
+"""Maximum bytes in the queue to the client; one that does not read is considered dead."""
 DRAIN_S = 1.0
-"""How long answers may take after the client has closed its end."""
+"""Seconds for pending answers after the client has closed its end."""
 _CLIENT = "stdio"
 
 
@@ -28,8 +28,8 @@ def serve_stdio(open_kit: OpenKit) -> None:
     """Serve until the end of the input, or SIGTERM. Raises `ClawkitError`, and `KeyboardInterrupt`
     after Ctrl-C, when everything has been stopped.
 
-    Only the protocol has the two streams: whatever else is printed goes to standard error, and
-    programs that are started find their input empty.
+    The two streams are reserved for the protocol: other output goes to standard error, and started
+    programs have empty input.
     """
     if stat.S_ISREG(os.fstat(1).st_mode):
         raise ClawkitError("standard output is a file; an MCP client reads from a pipe")
@@ -49,7 +49,7 @@ async def _serve(open_kit: OpenKit, source: int, sink: int) -> None:
         await serving
     except asyncio.CancelledError:
         if (own := asyncio.current_task()) is not None and own.cancelling():
-            raise  # by Ctrl-C: asyncio makes a KeyboardInterrupt of it
+            raise  # by Ctrl-C: asyncio turns it into a KeyboardInterrupt
 
 
 class StdioConnection(asyncio.BaseProtocol):
@@ -64,7 +64,7 @@ class StdioConnection(asyncio.BaseProtocol):
         self._closed = asyncio.Event()
 
     async def serve(self) -> None:
-        """Answer until the end of the input, and stop everything that runs then."""
+        """Answer until the end of the input, then stop everything."""
         loop = asyncio.get_running_loop()
         self._serving = asyncio.current_task()
         self._pipe, _ = await loop.connect_write_pipe(lambda: self, self._sink)
@@ -88,7 +88,7 @@ class StdioConnection(asyncio.BaseProtocol):
                 await asyncio.wait_for(self._closed.wait(), DRAIN_S)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Everything is sent, or the client reads no more, so there is nothing to do for it."""
+        """Nothing to do: everything is sent, or the client no longer reads."""
         self._closed.set()
         if self._serving is not None:
             self._serving.cancel()

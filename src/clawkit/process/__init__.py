@@ -1,1 +1,1 @@
-"""Starting other programs, and holding them to what they need."""
+"""Starts other programs, confined to what they need."""

@@ -1,4 +1,4 @@
-"""One command, from its start until it is forgotten."""
+"""One command, from its start until it is removed."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Command:
         await self.running.signal(number)
 
     async def end(self, reason: Reason = "manual-cancel") -> None:
-        """Stop it and everything it started, and wait until all are gone. Raises `ToolError` if
+        """Stop it and everything it started, and wait until all have ended. Raises `ToolError` if
         another process started it and something cannot be stopped."""
         if self.exit is None and self._reason is None:
             self._reason = reason
@@ -163,8 +163,8 @@ class Command:
     async def _watch(self) -> None:
         exit_ = await self.running.wait()
         if self._reason is not None or exit_.reason == "process-limit":
-            # None of its processes may be left when its end is reported.
-            with suppress(ToolError):  # `end` raises it too
+            # All of its processes must be gone when its end is reported.
+            with suppress(ToolError):  # `end` raises it as well
                 await self.running.end(grace_of(self._reason or exit_.reason))
         if self._reason is not None and exit_.reason not in ("process-limit", "out-of-memory"):
             exit_ = exit_._replace(reason=self._reason)

@@ -10,7 +10,7 @@ from clawkit.tables import read_words
 _TABLE = read_words(__file__, "env_blocklist.txt")
 PROXIES = frozenset(_TABLE["proxies"])
 HARMLESS = frozenset(_TABLE.pop("harmless"))
-"""Passed on to commands, as are `PROXIES` in either case."""
+"""Passed on to commands, like `PROXIES` in upper or lower case."""
 PAGERS = frozenset(_TABLE.pop("pagers"))
 """A call may set these to disable the pager."""
 _TABLE["sends connections elsewhere"] += _TABLE.pop("proxies")

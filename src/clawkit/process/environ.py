@@ -1,4 +1,5 @@
-"""The environment of commands: what they inherit from clawkit, and what a call may set."""
+"""The environment of commands: variables inherited from clawkit, and variables that a call may
+set."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import json
 import os
 import pwd
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -22,7 +24,7 @@ from clawkit.store import private_dir, write_atomic
 from clawkit.text import human_size, one_line
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
+SYSTEM_PATH = f"{DEFAULT_PATH}:/snap/bin:/run/current-system/sw/bin"
 MAX_VARIABLES = 256
 MAX_BYTES = 128 * 1024
 """Maximum size of one variable with its name, a limit of the kernel."""
@@ -32,8 +34,14 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _MAX_SHOWN = 64
 _PROTOCOLS = ("git", "http", "https", "ssh")
 
-# Public knowledge: a secret that happens to be a part of it is no reason to drop HOME.
+# Public values: a secret that is a substring of HOME must not cause HOME to be dropped.
 _PUBLIC = ("HOME", "LOGNAME", "USER")
+
+
+def find_program(name: str) -> str | None:
+    """A program in a system directory, or the one at a path. PATH is not used: it may contain
+    directories that an agent can write to."""
+    return shutil.which(name, path=SYSTEM_PATH)
 
 
 def inherited(
@@ -53,7 +61,7 @@ def inherited(
 
 
 def _is_harmless(name: str, value: str, redactor: Redactor) -> bool:
-    # Proxies may contain a password, without which there would be no network.
+    # Proxies may contain a password; without it there would be no network.
     if name in _PUBLIC or name.upper() in PROXIES:
         return True
     return name in HARMLESS and redactor.text(value) == value
@@ -62,7 +70,7 @@ def _is_harmless(name: str, value: str, redactor: Redactor) -> bool:
 def _tame(name: str, value: str) -> str:
     """Restrict git to the usual protocols."""
     if name.upper() == "GIT_ALLOW_PROTOCOL":
-        # May become empty, which allows none, if only other protocols were allowed.
+        # May become empty, which allows no protocol.
         return ":".join(word for word in value.split(":") if word in _PROTOCOLS)
     return "0" if name.upper() == "GIT_PROTOCOL_FROM_USER" else value
 

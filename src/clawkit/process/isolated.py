@@ -21,7 +21,7 @@ from clawkit.process.landlock import SYSTEM, Hold, available
 
 T = TypeVar("T")
 Read = Callable[[IO[bytes]], T | None]
-"""Reads an answer; None if it is incomplete."""
+"""Parses an answer; returns None if it is incomplete."""
 
 
 class NoAnswerError(Exception):
@@ -41,40 +41,40 @@ class Isolated(NamedTuple):
 
     @property
     def argv(self) -> list[str]:
-        """Its command line: without `site`, and the current directory is not searched."""
+        """Its command line: without `site`, and without the current directory in `sys.path`."""
         return [sys.executable, "-I", "-S", self.file, *self.libraries]
 
     @property
     def hold(self) -> Hold:
-        """What it may access: Python and its libraries, no files of the user."""
+        """Its hold: access to Python and its libraries, but no files of the user."""
         base = sys.base_prefix
         python = (f"{base}/lib", f"{base}/lib64", f"{sys.prefix}/pyvenv.cfg")
         return Hold(read=(*python, self.file, *self.libraries), run=(sys.executable, *SYSTEM))
 
     async def ask(self, request: Sequence[bytes], read: Read[T], timeout_s: float) -> T:
-        """Start it, send a request and return what `read` makes of its output. Raises `OSError` if
-        it cannot be started, `TimeoutError`, `NoAnswerError`, and what `read` raises."""
+        """Start it, send a request and return its output parsed by `read`. Raises `OSError` if it
+        cannot be started, `TimeoutError`, `NoAnswerError`, and the errors of `read`."""
         return await IsolatedProcess(self).ask(request, read, timeout_s)
 
 
 _MAX_READY = 2
 _ready: set[Prepared] = set()
-"""Those with a process that waits: many sessions do not keep many."""
+"""Programs with a waiting process, limited for all sessions together."""
 
 
 class Prepared:
-    """A program of which one process is started before it is asked, because that takes longer than
-    most answers. Each still gets one request. For one event loop."""
+    """A program with one process started in advance, because starting takes longer than most
+    answers. Each process still gets only one request. Bound to one event loop."""
 
     def __init__(self, program: Isolated, idle_s: float = 30.0) -> None:
-        """A process that is not asked for `idle_s` is stopped."""
+        """A process without a request for `idle_s` is stopped."""
         self._program = program
         self._idle_s = idle_s
         self._spare: IsolatedProcess | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def prepare(self) -> None:
-        """Start a process in the background, unless one is ready, or others have some."""
+        """Start a process in the background, unless one is ready or other programs have enough."""
         if self._spare is None and len(_ready) < _MAX_READY:
             _ready.add(self)
             self._spare = IsolatedProcess(self._program)
@@ -121,7 +121,7 @@ class IsolatedProcess:
             self.stop()
 
     def prepare(self) -> None:
-        """Start it; if that fails, `run` tries again, and shows why."""
+        """Start it; if that fails, `run` tries again and reports the error."""
         with contextlib.suppress(OSError):
             self._start()
 
@@ -147,7 +147,7 @@ class IsolatedProcess:
         requests, answers = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
         with answers:
             try:
-                # It reads everything before it answers; if it dies, there is no answer.
+                # It reads its whole input before it answers; if it dies, there is no answer.
                 with contextlib.suppress(BrokenPipeError), requests:
                     requests.writelines(request)
                 answer = read(answers)
@@ -176,7 +176,7 @@ class IsolatedProcess:
 
     def _reap(self, process: Popen[bytes]) -> None:
         # Wait without the lock: the event loop may call `stop` in the meantime.
-        with contextlib.suppress(ChildProcessError):  # it was found dead before
+        with contextlib.suppress(ChildProcessError):  # it was already reaped
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             process.wait()

@@ -1,5 +1,5 @@
-"""JSON-RPC with a language server or an MCP server, which is not trusted: over its pipes, and what
-that shares with other transports."""
+"""JSON-RPC with an untrusted language or MCP server: over pipes, and the parts shared with other
+transports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LENGTH = re.compile(rb"(?:\A|\r\n)\s*content-length\s*:\s*(\d{1,9})\s*(?:\r\n|\
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """Exceptions of decoding untrusted JSON."""
 NOT_OFFERED = object()
-"""The result for a request that we do not support."""
+"""The answer to an unsupported request."""
 
 
 class ServerError(ToolError):
@@ -39,7 +39,7 @@ class ServerError(ToolError):
 
     def __init__(self, message: str, code: int = 0, data: object = None) -> None:
         self.code, self.data = code, data
-        """The error code of the server, 0 for none, and what it added."""
+        """The error code of the server, 0 for none, and its additional data."""
         super().__init__(message)
 
 
@@ -69,7 +69,7 @@ class Framing(Protocol):
     """Splits the output of a server into the bodies of its messages."""
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """The bodies that are complete now. Raises `ServerError` if there is no end to one."""
+        """The bodies that are complete now. Raises `ServerError` if one is too long."""
 
     def wrap(self, body: bytes) -> bytes: ...
 
@@ -90,7 +90,7 @@ class LineFrames:
             if line.startswith(b"{"):
                 yield line
         if len(self._data) > MAX_BODY:
-            raise ServerError("it sent a line without an end")
+            raise ServerError("it sent a line that is too long")
 
     def wrap(self, body: bytes) -> bytes:
         return body + b"\n"
@@ -115,14 +115,14 @@ class HeaderFrames:
             yield bytes(self._data[start:end])
             del self._data[:end]
         if len(self._data) >= MAX_HEADER:
-            raise ServerError("it sent a header without an end")
+            raise ServerError("it sent a header that is too long")
 
     def wrap(self, body: bytes) -> bytes:
         return b"Content-Length: %d\r\n\r\n" % len(body) + body
 
 
 class Dialogue:
-    """Requests of both sides and their answers, however they are sent."""
+    """Requests of both sides and their answers, independent of the transport."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Dialogue:
     ) -> None:
         """`on_request` returns the answer to a request of the server, or a coroutine that does."""
         self.ended = ""
-        """Why it has ended; empty before."""
+        """Why it has ended; empty while it is open."""
         self._on_request, self._on_notice, self._on_end = on_request, on_notice, on_end
         self._pending: dict[int, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
@@ -157,7 +157,7 @@ class Dialogue:
         self._on_end()
 
     def _take(self, body: bytes) -> None:
-        """Raises `ServerError` for what is no message."""
+        """Raises `ServerError` for an invalid message."""
         try:
             message = decode(body)
         except UNREADABLE:
@@ -186,7 +186,7 @@ class Dialogue:
         self._answer(number, await work)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something until the end."""
+        """Run a task that is cancelled at the end."""
 
         async def run() -> None:
             with suppress(ToolError):
@@ -262,7 +262,7 @@ class Connection(Dialogue):
         body = msgspec.json.encode({"jsonrpc": "2.0", **message})
         self._unsent += self._frames.wrap(body)
         if len(self._unsent) > MAX_UNSENT:
-            self.end("it does not read what it is sent")
+            self.end("it does not read its input")
             raise ServerError(self.ended)
         self._write()
 

@@ -30,7 +30,7 @@ _SCOPES = 0b11
 """Abstract sockets of programs outside, and signals to them."""
 
 SYSTEM = ("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc/ld.so.cache")
-"""What programs of the system need: themselves, their libraries, other programs."""
+"""Directories that system programs need: programs and libraries."""
 HARMLESS = ("/dev/tty", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
@@ -158,6 +158,17 @@ def make_start_rules(paths: Iterable[str]) -> int:
     # A ruleset that does not handle REFER denies it.
     handled = _EXECUTE | (_REFER if abi() >= 2 else 0)
     return _make(_Ruleset(handled, 0, 0), 8, [(paths, _EXECUTE), (("/",), handled & _REFER)])
+
+
+def leave_programs_outside_alone() -> None:
+    """Deny the calling thread, and every program that it starts from now on, abstract sockets of
+    programs outside and signals to them; before Linux 6.12, without effect. Raises OSError."""
+    if abi() >= 6:
+        ruleset = _make(_Ruleset(0, 0, _SCOPES), 24, ())
+        try:
+            enter(ruleset)
+        finally:
+            os.close(ruleset)
 
 
 def enter(ruleset: int) -> None:

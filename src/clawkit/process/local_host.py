@@ -35,8 +35,8 @@ MAX_PROCESSES = 1_000
 _CHUNK = 64 * 1024
 _MAX_SIDE = 65_535
 _DRAIN_S, _DRAIN_MAX_S = 0.2, 2.0
-"""How long to read after a command's end, while processes that it left running hold the pipe:
-without new output, and in any case."""
+"""Seconds to read after a command's end, while processes it left running hold the pipe: without new
+output, and at most."""
 _WRITE_S = 5.0
 _MUCH = 256 * 1024
 """Bytes of output after which a thread moves the rest."""
@@ -167,7 +167,7 @@ class LocalRunning(SpawnedChild):
         except BlockingIOError:
             return
         except OSError:
-            data = b""  # no process has the terminal open any more
+            data = b""  # no process has the terminal open
         if not data:
             self._close_source()
             return
@@ -268,15 +268,15 @@ class LocalRunning(SpawnedChild):
 
 
 def _reads_keys(terminal: int) -> bool:
-    """Whether the terminal is not in canonical mode. Programs that query the terminal switch that
-    off; one that reads lines would take the answer for typed text."""
+    """Whether the terminal is not in canonical mode. Programs that query the terminal disable it;
+    one that reads lines would take the answer for typed text."""
     with suppress(OSError, termios.error):
         return not termios.tcgetattr(terminal)[3] & termios.ICANON
     return False
 
 
 def _has_more(fd: int) -> bool:
-    with suppress(OSError, ValueError):  # also if it is closed, -1
+    with suppress(OSError, ValueError):  # including -1, when it is closed
         return any(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)))  # a count of bytes
     return False
 
@@ -306,7 +306,7 @@ class _Watch:
         self._running = running
         self._is_over = False
         self.is_late = False
-        """Whether the host is closed, so that no one may see the result of the command."""
+        """Whether the host is closed, so that the result of the command may not be seen."""
 
     def check(self) -> tuple[str, ...]:
         """Call once, in a thread, when the command has ended."""
@@ -381,7 +381,7 @@ class LocalHost:
         """Wait until no process is left that a lost spawn server had started."""
 
     def _is_guarded(self, launch: Launch) -> bool:
-        # A person approved what is not confined, and may change protected files.
+        # Unconfined commands were approved by a person and may change protected files.
         return launch.hold is not None
 
     async def _try_start(self, launch: Launch, id_: str) -> LocalRunning:

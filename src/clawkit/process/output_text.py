@@ -152,7 +152,7 @@ SIDE = 512 * 1024
 HELD_MAX = 64
 """Maximum length of an incomplete sequence that is kept for the next call."""
 _PER_CHARACTER = 4
-"""Bytes that are read per character at first: the longest in UTF-8, or room for colors."""
+"""Initial estimate of bytes per character: the maximum in UTF-8, or room for colors."""
 _GAPS = (b" ", b"\t", b'"', b"'", b"\n", b"\r")
 _WORD = 512
 """Maximum length of a word that is not cut, in bytes."""
@@ -321,8 +321,8 @@ async def _whole_place(output: Bytes, low: int, at: int) -> int:
 
 
 def _first(data: bytes, room: int) -> int:
-    """How many bytes from the start have at most `room` characters; whole lines if those use most
-    of the room."""
+    """The number of bytes from the start with at most `room` characters; whole lines if those use
+    most of the room."""
     at, left = _first_lines(data, room)
     if at == len(data) or left <= room // 5:
         return at

@@ -18,7 +18,7 @@ from clawkit.text import one_line
 
 MAX_BYTES = 524_288
 _PIECE_CHARS = 60
-"""How much of a script a finding quotes."""
+"""Maximum characters of a script that a finding quotes."""
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -29,7 +29,7 @@ class ScriptFinding(NamedTuple):
     text: str
     """The piece, truncated."""
     what: str
-    """What it is, such as `a shell variable`."""
+    """A description, such as `a shell variable`."""
     fix: str
     """What to write instead, as a sentence."""
 
@@ -37,7 +37,7 @@ class ScriptFinding(NamedTuple):
 async def check(
     scripts: Iterable[tuple[str, str]], read: Callable[[str], Awaitable[bytes | None]]
 ) -> str:
-    """What is wrong with scripts, and how to fix it; empty if nothing is.
+    """The problems of scripts and their fixes; empty if there are none.
 
     Each script is a language, `python` or `javascript`, and an absolute path. `read` reads a file
     where the command will run; None if it is missing, too large, binary, or not a regular file.
@@ -272,7 +272,7 @@ _JAVASCRIPT_FIXES = {
 
 
 def check_javascript(data: bytes) -> ScriptFinding | None:
-    """The first piece of shell syntax in a JavaScript file; None if it may be JavaScript."""
+    """The first piece of shell syntax in a JavaScript file; None if there is none."""
     text = _unix_lines(data.decode("utf-8-sig", "replace"))
     if finding := _check_shebang(text, "JavaScript"):
         return finding

@@ -25,7 +25,7 @@ its session, parent and environment; only root can raise it, and hardly any prog
 SERVER_NAME = "clawkit-spawn"
 """Process name of the spawn server."""
 STUCK_S = 5.0
-"""A process that is not gone this long after SIGKILL hangs in the kernel."""
+"""A process that still exists this long after SIGKILL hangs in the kernel."""
 _DEEPEST = 10_000
 _USUAL = 819_200
 _SMALL = 64 * 1024
@@ -159,7 +159,7 @@ def fix_limits(pid: int, limits: Mapping[int, int]) -> None:
 
 
 def is_ours(pid: int, tag: str, mark: int) -> bool:
-    """Whether a process has the mark or the tag of a command. The default limit is no mark."""
+    """Whether a process has the mark or the tag of a command. The default limit is not a mark."""
     if mark and mark != resource.getrlimit(MARK)[0]:
         with suppress(OSError):
             if resource.prlimit(pid, MARK)[0] == mark:

@@ -67,7 +67,7 @@ class Grants(NamedTuple):
         )
 
     def without(self, other: "Grants") -> "Grants":
-        """What `other` does not grant."""
+        """The grants that `other` lacks."""
         return Grants(
             self.network and not other.network,
             self.sockets and not other.sockets,
@@ -88,7 +88,7 @@ class Launch(NamedTuple):
     """A command to start."""
 
     text: str
-    """What the shell runs."""
+    """The text that the shell runs."""
     cwd: str
     """Absolute path of the working directory."""
     env: Mapping[str, str]
@@ -96,7 +96,7 @@ class Launch(NamedTuple):
     size: tuple[int, int] | None = None
     """Columns and rows of its terminal; None for pipes."""
     open_input: bool = False
-    """Whether its input is a pipe that stays open, not empty. That of a terminal always is open."""
+    """Whether its input is a pipe that stays open, not empty. A terminal's input is always open."""
     timeout_s: float | None = None
     quiet_s: float | None = None
     """Seconds without output after which it is killed."""
@@ -112,7 +112,7 @@ class Launch(NamedTuple):
     typed: str = ""
     """The command as it was sent, if the shell runs an equivalent text instead."""
     piped: bool = False
-    """Whether the caller reads its output and writes its input, by the `pipes` of what runs."""
+    """Whether the caller reads its output and writes its input, through `Running.pipes`."""
 
     @property
     def shown(self) -> str:
@@ -149,11 +149,11 @@ class Exit(NamedTuple):
 
     @property
     def status(self) -> Literal["completed", "failed"]:
-        """`completed` for any exit code: only a command that gave none has failed."""
+        """`completed` for any exit code: only a command without one has failed."""
         return "completed" if self.reason in ("exit", "manual-cancel") else "failed"
 
 
-LOST = Exit("lost", note="the end of the command was not seen")
+LOST = Exit("lost", note="the end of the command was not observed")
 
 
 def name_signal(number: int) -> str:

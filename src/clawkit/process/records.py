@@ -215,7 +215,8 @@ def sweep(folder: str, keep_s: float = KEEP_S) -> None:
         is_ours = record is None or record.is_here
         kept_s = keep_s if is_ours else max(keep_s, KEEP_ELSEWHERE_S)
         is_old = max(files.values()) < now - kept_s
-        # The record is needed for what the command left running, as long as its clawkit runs.
+        # While its clawkit runs, the record is still needed for processes that the command left
+        # running.
         is_over = is_ours and record is not None and not record.detached
         is_over = is_over and record is not None and process_table.look(record.keeper) is None
         for name in files:

@@ -2,7 +2,7 @@
 
 Landlock covers TCP and files. Without this, a confined program could still connect to a daemon of
 the user over a Unix socket, send UDP, or attack the kernel with rarely used calls. socketpair,
-which programs use internally, stays allowed.
+which programs use internally, stays allowed for sockets that cannot be connected to others.
 """
 
 from __future__ import annotations
@@ -29,14 +29,19 @@ _OTHER_ABI = 0x40000000
 _OPENAT2 = 437
 """Its flags are in memory, which a filter cannot read; programs fall back to openat."""
 _CLONE3 = 435
-"""The same; the C library falls back to clone."""
+"""The same problem; the C library falls back to clone."""
 _NAMESPACES = 0x7E020080
 """The flags of clone that create namespaces."""
 _TYPING = (0x5412, 0x541C)
 """The ioctls that put input into a terminal: TIOCSTI and TIOCLINUX."""
+_KINDS, _OF_FILE_SYSTEMS = 0xFF00, (0x9400, 0xBC00)
+"""The ioctls of btrfs and bcachefs. They act below all mounts and Landlock rules: a snapshot of the
+home directory has the files that are hidden there."""
+_CLONES = (0x40049409, 0x4020940D, 0xC0189436)
+"""FICLONE, FICLONERANGE and FIDEDUPERANGE, which have numbers of btrfs: every file system that
+shares data between files knows them, and they only get files that are open."""
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
-_STREAM, _DATAGRAM = 1, 2
-
+_STREAM, _DATAGRAM, _PACKETS = 1, 2, 5
 
 _NEW = (452, 463, 466)
 """fchmodat2, setxattrat and removexattrat, with the same numbers on all architectures."""
@@ -49,6 +54,9 @@ class _X86:
 
     name = 0xC000003E
     seccomp, socket, clone, ioctl, memfd = 317, 41, 56, 16, 319
+    pair, limit = 53, 302  # socketpair, prlimit64
+    shared: tuple[int, ...] = (*range(29, 32), *range(64, 72), 220, 240, 241)
+    """Calls for System V shared memory, semaphores and queues, and POSIX queues."""
     changes: tuple[int, ...] = (
         *(76, 85, 132, 235, 260, 261, 268, 280, 304),
         *(*range(90, 95), *range(188, 191), *range(197, 200), *_NEW),
@@ -70,6 +78,8 @@ class _X86:
 class _Arm(_X86):
     name = 0xC00000B7
     seccomp, socket, clone, ioctl, memfd = 277, 198, 220, 29, 279
+    pair, limit = 199, 261
+    shared = (180, 181, *range(186, 198))
     changes = (45, 265, *range(52, 56), 88, *range(5, 8), *range(14, 17), *_NEW)
     opens = ((56, 2),)
     privileged = (
@@ -101,11 +111,13 @@ def make_filter(
     changes: bool = False,
     notify: bool = False,
     named: bool = False,
+    separate: bool = False,
 ) -> bytes:
     """A filter for `enter`. `internet` and `unix` are the sockets that may be created. `changes`
     also denies truncating files and changing their modes, owners, times and attributes; `notify`
     reports attempts to use the network; `named` denies files in memory, which could be executed
-    without a path."""
+    without a path. Unless namespaces `separate` it from other processes, it can neither share
+    memory with them nor set their limits, which kills them."""
     arch = _ARCHES[os.uname().machine]
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCH_AT),
@@ -119,12 +131,15 @@ def make_filter(
     for number, argument in arch.opens if changes else ():
         truncates = [(_JUMP_SET, 0, 1, os.O_TRUNC), _fail(errno.EACCES)]
         steps += _on(number, [_argument(argument), *truncates, _ALLOWED])
-    typing = [step for each in _TYPING for step in _on(each, [_fail(errno.EPERM)])]
-    steps += _on(arch.ioctl, [_argument(1), *typing, _ALLOWED])
+    steps += _on(arch.ioctl, _judge_ioctl())
     namespaces = [(_JUMP_SET, 0, 1, _NAMESPACES), _fail(errno.EPERM)]
     steps += _on(arch.clone, [_argument(0), *namespaces, _ALLOWED])
     steps += _on(arch.socket, _judge_socket(internet, unix, notify))
+    steps += _on(arch.pair, _judge_pair(unix))
+    if not separate:
+        steps += _on(arch.limit, _judge_limit())
     refused = (*arch.privileged, *(arch.changes if changes else ()))
+    refused += () if separate else arch.shared
     for number in (*refused, arch.memfd) if named else refused:
         steps += _on(number, [_fail(errno.EPERM)])
     for number in (_CLONE3, _OPENAT2) if changes else (_CLONE3,):
@@ -168,6 +183,14 @@ def _argument(index: int) -> _Step:
     return (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * index)
 
 
+def _judge_ioctl() -> list[_Step]:
+    refused = [_fail(errno.EPERM)]
+    steps = [step for each in _TYPING for step in _on(each, refused)]
+    steps += [step for each in _CLONES for step in _on(each, [_ALLOWED])]
+    kinds = [step for each in _OF_FILE_SYSTEMS for step in _on(each, refused)]
+    return [_argument(1), *steps, (_AND, 0, 0, _KINDS), *kinds, _ALLOWED]
+
+
 def _judge_socket(internet: bool, unix: bool, notify: bool) -> list[_Step]:
     denied = _fail(errno.EACCES)
     steps: list[_Step] = [_argument(0)]
@@ -184,6 +207,21 @@ def _judge_socket(internet: bool, unix: bool, notify: bool) -> list[_Step]:
         for family in (_INET, _INET6):
             steps += _on(family, kinds)
     return [*steps, denied]
+
+
+def _judge_pair(unix: bool) -> list[_Step]:
+    """One of a pair of datagram sockets can be connected to the socket of another program."""
+    kinds = [_argument(1), (_AND, 0, 0, 0xF)]
+    kinds += [*_on(_STREAM, [_ALLOWED]), *_on(_PACKETS, [_ALLOWED])]
+    denied = _fail(errno.EACCES)
+    return [_argument(0), *_on(_UNIX, [_ALLOWED] if unix else [*kinds, denied]), denied]
+
+
+def _judge_limit() -> list[_Step]:
+    """Whether it reads limits, or sets its own."""
+    high_half = (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * 2 + 4)
+    has_no_new_limits = [_argument(2), *_on(0, [high_half, *_on(0, [_ALLOWED])])]
+    return [_argument(0), *_on(0, [_ALLOWED]), *has_no_new_limits, _fail(errno.EPERM)]
 
 
 def _on(value: int, body: list[_Step]) -> list[_Step]:

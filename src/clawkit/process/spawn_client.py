@@ -35,13 +35,13 @@ _MAX_MESSAGE, _MAX_LEFT, _MAX_NAME = 1 << 20, 1_000, 64
 """Limits for messages of an untrusted server."""
 _MAX_WORDS = 200
 _INVALID = (ValueError, TypeError, LookupError, OSError, ArithmeticError, RecursionError)
-"""What an invalid message may raise, or a file descriptor that is not a socket."""
+"""Exceptions raised by an invalid message or by a file descriptor that is not a socket."""
 
 
 def server_args(root: str = _ROOT, /, **options: bool | int) -> tuple[str, ...]:
     """The arguments of Python that run the server; `root` is where it finds clawkit. An imported
     module has cached bytecode; a script that is started by its path would be compiled each time.
-    While it imports modules there is no garbage."""
+    Garbage collection is off during imports, which create no garbage."""
     code = (
         f"import gc, sys; gc.disable(); sys.path.append({root!r})\n"
         f"from clawkit.process.spawn_server import main; main(**{options!r})"
@@ -94,7 +94,7 @@ class SpawnedChild:
         self.started: asyncio.Future[int] = client.loop.create_future()
         self.ended: asyncio.Future[Exit] = client.loop.create_future()
         self.behind: tuple[Left, ...] = ()
-        """What it left running when it ended."""
+        """Processes that it left running when it ended."""
         self.gone: asyncio.Future[tuple[int, ...]] = client.loop.create_future()
         """Done when no process of the command is left; the result is what could not be killed."""
         self.server_lost = False
@@ -268,7 +268,7 @@ class SpawnClient:
             if not rest:
                 return
             self.loop.add_writer(self._socket, self._flush)
-            # The descriptors went with the first byte.
+            # The descriptors were sent with the first byte.
             data, fds = rest, fds if len(rest) == len(data) else ()
         self._backlog.append((data, tuple(map(os.dup, fds))))
 

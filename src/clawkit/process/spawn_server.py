@@ -275,6 +275,8 @@ class SpawnServer:
         streams = fds if options["cwd"] else fds[1:]
         spawn = prepare(argv, {**self._env, process_table.TAG: id_}, streams, options["tty"])
         listener = -1
+        # Read before the start: the command may hit a missing route immediately.
+        oom, unreachable = process_table.count_oom(), self._count_unreachable()
         try:
             try:
                 os.chdir(options["cwd"] or fds[0])
@@ -301,7 +303,6 @@ class SpawnServer:
         process_table.fix_limits(pid, mark)
         found = process_table.look(pid)
         is_first = not self._commands
-        oom, unreachable = process_table.count_oom(), self._count_unreachable()
         command = self._commands[id_] = SpawnedCommand(id_, pid, options, oom, unreachable)
         if listener >= 0:
             self._listeners[listener] = command
@@ -554,9 +555,15 @@ def _confine(control: socket.socket, options: dict[str, Any]) -> None:
     for kind, name in limits.items():
         if most := options.get(name):
             resource.setrlimit(kind, (most, most))
+    if options.get("unix"):
+        from clawkit.process import landlock
+
+        # No mount hides abstract sockets, and with the whole network they are shared.
+        landlock.leave_programs_outside_alone()
     if seccomp.available():
         # The sandbox has its own network namespace, which leads only to its own programs.
-        seccomp.enter(seccomp.make_filter(internet=True, unix=bool(options.get("unix"))))
+        unix = bool(options.get("unix"))
+        seccomp.enter(seccomp.make_filter(internet=True, unix=unix, separate=True))
 
 
 def main(**options: Any) -> None:
@@ -579,6 +586,6 @@ def main(**options: Any) -> None:
     try:
         server.run()
     finally:
-        # Whatever went wrong, such as no free file descriptors: nothing keeps running by accident.
+        # On any error, such as no free file descriptors, no command must keep running by accident.
         server.abandon()
-    os._exit(0)  # taking the interpreter apart would take a sixth of a start
+    os._exit(0)  # interpreter shutdown would take a sixth of a start

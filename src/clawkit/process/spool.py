@@ -20,7 +20,8 @@ MIN_FREE = 256 * 1024**2
 _CHUNK = 1 << 20
 _NEWS_S = 0.05
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
-"""Errors after which nothing can be written. After other errors of splice, a write may work."""
+"""Errors after which nothing can be written. After other errors of splice, a plain write may
+work."""
 
 
 class Spool:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 MAX_TAIL = 256
 """Maximum bytes of an incomplete sequence that are kept."""
 MAX_ANSWERS = 4 * 1024
-"""Maximum bytes of answers to one piece of output; a program that asks for more does not read."""
+"""Maximum bytes of answers to one piece of output; a program that requests more does not read
+them."""
 MAX_UNREAD = 4 * 1024
 """Bytes of output that are kept, and drawn when the program queries the cursor position: programs
 that do have moved the cursor shortly before."""
@@ -201,7 +202,7 @@ _SAFE_LOOK = 4 * 1024
 _PYTE_ERRORS = (AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
 _SEQUENCE_TEXT = re.compile(SEQUENCE)
 _MOVES = re.compile(r"\x1b(?!\[[\d;:]*[mK])|[\x0e\x0f\x80-\x9f]")
-"""Whatever is not text, a colour, or the end of a line erased."""
+"""Anything but text, colors, and erasing to the end of a line."""
 _HIDDEN_TEXT = re.compile(r"[^\x07-\x0f\x1b-\x7e]+")
 _REPEATED = re.compile(r"([^\x00-\x1f\x7f])\x1b\[(\d{1,3})b")
 _MAX_REPEATS = 2_000
@@ -309,9 +310,9 @@ def render(data: bytes, columns: int, rows: int, *, cut: bool = False) -> Screen
     try:
         drawing = Drawing(columns, rows)
     except ImportError:
-        raise ToolError(
-            "drawing the screen needs pyte, which is not installed: pip install 'clawkit[screen]'"
-        ) from None
+        from clawkit.installation import how_to_add
+
+        raise ToolError(f"drawing the screen needs pyte: {how_to_add('screen')}") from None
     text, alternate = _shown_page(*_end_of(data, cut))
     if not _MOVES.search(text):
         text = "\r\n".join(text.split("\r\n")[-rows:])  # the rest has scrolled away

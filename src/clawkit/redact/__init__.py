@@ -7,7 +7,15 @@ Regular expressions run in linear time on hostile text: repeats are possessive o
 a match is discarded, the text it examined is bounded too.
 """
 
-from clawkit.redact.masking import MASK, is_secret_name, is_secret_setting, mask
+from clawkit.redact.masking import MASK, header_secrets, is_secret_name, is_secret_setting, mask
 from clawkit.redact.redactor import Redactor, compile_pattern
 
-__all__ = ["MASK", "Redactor", "compile_pattern", "is_secret_name", "is_secret_setting", "mask"]
+__all__ = [
+    "MASK",
+    "Redactor",
+    "compile_pattern",
+    "header_secrets",
+    "is_secret_name",
+    "is_secret_setting",
+    "mask",
+]

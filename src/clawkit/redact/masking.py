@@ -1,10 +1,10 @@
-"""Which text is a secret, by its name, its shape or what precedes it, and what to show instead."""
+"""Detects secrets by name, shape or preceding text, and masks them."""
 
 from __future__ import annotations
 
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 from clawkit.text import regex
@@ -24,7 +24,7 @@ _PLACEHOLDER = (
 
 
 def mask(value: str) -> str:
-    """A secret as it may be shown. Long ones keep their ends, to tell them apart."""
+    """The masked form of a secret. Long ones keep their ends, to tell them apart."""
     return MASK if len(value) < 18 else f"{value[:6]}…{value[-4:]}"
 
 
@@ -76,6 +76,11 @@ _SHORT_NAME_WORDS = _set("auth cred pass pwd")
 _TRAILER = _set("base base64 current dev live new old plain prod raw staging test value")
 
 
+_CREDENTIAL_HEADER = r"(?i)auth|cookie|cred|key|pass|secret|session|sig|token"
+_PLAIN_HEADER = r"(?i)accept(?:-[a-z]+)?|content-type|user-agent|anthropic-(?:beta|version)"
+_TOKEN_CHARS = 16
+
+
 def is_secret_name(name: str) -> bool:
     """Whether something with this name holds a secret: `apiKey`, `DB_PASSWORD`, `X-Auth-Token`."""
     return _is_secret_name(name[-128:])
@@ -84,6 +89,17 @@ def is_secret_name(name: str) -> bool:
 def is_secret_setting(name: str) -> bool:
     """Whether a configuration value with this name may be a secret: `pass`, `smtpAuth`."""
     return is_secret_name(name) or _last_words(name[-128:])[1] in _SHORT_NAME_WORDS
+
+
+def header_secrets(headers: Mapping[str, str]) -> Iterator[str]:
+    """The values of headers that may be credentials, with and without a word such as `Bearer`: by
+    the name or, unless that never names one, every long word."""
+    for name, value in headers.items():
+        words = value.split()
+        if regex(_CREDENTIAL_HEADER).search(name) or is_secret_setting(name):
+            yield from (value, *words[-1:])
+        elif not regex(_PLAIN_HEADER).fullmatch(name):
+            yield from (word for word in words if len(word) >= _TOKEN_CHARS)
 
 
 @lru_cache(maxsize=4096)
@@ -194,8 +210,8 @@ def is_login(value: str) -> bool:
 
 
 def _mask_key(key: re.Match[str]) -> str:
-    """Keep the header, to show what was there, and the number of lines. Without an END line, only
-    key-like lines go."""
+    """Keep the header, to show the kind of secret, and the number of lines. Without an END line,
+    only key-like lines are masked."""
     header, body = key.groups()
     if regex(_PEM_LINE).search(body) is None:
         return key[0]
@@ -228,10 +244,11 @@ _LEAD = r"""(?x)[=\-BbKkZz](?:
   | (?<=[Bb])(?<![A-Za-z0-9_].)(?P<bearer>(?i:earer)[ \t]{1,4})
 )"""
 _SIGN_LEAD = _LEAD.replace("BbKkZz", "", 1)
-# Letters are frequent in prose, so they are looked at only if one of these words is there.
+# Letters are frequent in prose, so they are examined only if one of these words occurs.
 _LETTER_LEADS = _set("bearer cookie authoriz accesskey access_key accountkey account_key")
 _ALSO_LETTERS = "\u0130\u0131\u017f\u212a"
-"""What an expression that ignores case takes for an i, s or k, and `lower` does not."""
+"""Characters that a case-insensitive expression matches as i, s or k, but `lower` does not
+convert."""
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"
 # A first parameter counts only if others follow; otherwise `name=value` is an assignment.
 _MORE_PARAMS = r"[^\s&\"'<>]{1,128}&[A-Za-z0-9_.\-]{1,60}="
@@ -282,7 +299,7 @@ def mask_values(text: str, *, assignments: bool) -> str:
 
 
 def _find_lead(text: str) -> re.Pattern[str] | None:
-    """The expression for what precedes a value in this text; None if nothing can."""
+    """The expression for leads of values in this text; None if there can be none."""
     small = text.lower()
     if any(word in small for word in _LETTER_LEADS) or (
         not text.isascii() and any(letter in text for letter in _ALSO_LETTERS)
@@ -351,7 +368,7 @@ def _name_before(text: str, end: int) -> tuple[str, str]:
 
 
 def _is_help(flag: str, text: str, span: Span) -> bool:
-    """Whether what follows a flag is not a value: `--token TOKEN`, `--token is required`."""
+    """Whether the text after a flag is not a value: `--token TOKEN`, `--token is required`."""
     value = text[span[0] : span[1]]
     word = value.strip(".,;:()[]")
     if word.isupper() and word.lower().replace("_", "-") in flag.lower():

@@ -116,8 +116,8 @@ class Redactor:
         self._clean: set[tuple[str, bool]] = set()
         """Short texts without secrets, such as names of details, which occur again and again."""
         self._recent: list[str] = []
-        """The last longer texts returned by `text`. What goes to the model is then logged and
-        stored as the same object, and does not need to be searched again."""
+        """The last longer texts returned by `text`. Text for the model is later logged and stored
+        as the same object, and need not be searched again."""
         self.learn(values)
 
     def learn(self, values: Iterable[str]) -> None:
@@ -237,7 +237,7 @@ class Redactor:
 
 
 def _has_invisible(text: str) -> bool:
-    if text.isascii():  # what is left of it without the others: faster than an expression
+    if text.isascii():  # faster than a regular expression
         return bool(text.encode("ascii").translate(None, _VISIBLE_ASCII))
     return regex(_INVISIBLE).search(text) is not None
 

@@ -1,1 +1,2 @@
-"""Where commands run that no person approved: confined by the kernel, a container or a machine."""
+"""Confinement of commands that no person approved: by the kernel, a container or another
+machine."""

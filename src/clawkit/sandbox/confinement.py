@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 
 
 class BackendChoice(Struct, frozen=True):
-    """A backend, or why there is none."""
+    """A backend, or the reason why there is none."""
 
     backend: Backend | Literal["plugin"] | None
-    reason: str  # why this one, or why none
+    reason: str  # why it was chosen, or why there is none
 
 
 class Confinement:
@@ -56,7 +56,7 @@ class Confinement:
         self.settings = settings
         self._context = context
         self._is_on = settings.is_on(context.session)
-        self.is_required = settings.is_required(context.session)  # in a sandbox or not at all
+        self.is_required = settings.is_required(context.session)  # no sandbox, no commands
         self._pruning: asyncio.Task[None] | None = None
 
     @functools.cached_property
@@ -81,7 +81,7 @@ class Confinement:
     def paths(self) -> SandboxPaths:
         context, settings = self._context, self.settings
         if not self._is_on:
-            # Without a sandbox there is no other workspace than the agent's own.
+            # Without a sandbox, the agent's own workspace is the only one.
             settings = structs.replace(settings, workspace_access="rw")
         scope = settings.scope if settings.mode != "auto" else "agent"
         key = scope_key(
@@ -108,7 +108,7 @@ class Confinement:
         raise SandboxUnavailableError(self.problem or f"there is no sandbox: {reason}")
 
     def workspace(self) -> str:
-        """The directory of this machine that a sandboxed session works in."""
+        """The directory on this machine that a sandboxed session works in."""
         self.paths.get_ready()
         mounts, workdir = self.sandbox.mounts, self.sandbox.workdir
         return next(mount.source for mount in mounts if mount.target == workdir)
@@ -147,7 +147,8 @@ class Confinement:
 
     def by_entry(self, grants: Grants) -> Confined:
         """For a command that an allowlist entry allows: the sandbox of this machine, widened by the
-        grants. If that sandbox is elsewhere or off, Landlock confines the command on the host."""
+        grants. If the sandbox is on another machine or off, Landlock confines the command on the
+        host."""
         sandbox = self.sandbox if self.choice.backend in ("bwrap", "landlock") else None
         if sandbox is None and not can_confine():
             return "gateway", None, {}

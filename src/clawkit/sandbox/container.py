@@ -11,7 +11,6 @@ import fcntl
 import functools
 import os
 import secrets
-import shutil
 import socket
 import struct
 import subprocess
@@ -40,6 +39,7 @@ from clawkit.sandbox.paths import (
     SandboxPaths,
     portable,
     process_dir,
+    remove_tree,
     slug_of,
     sweep,
     to_inside,
@@ -78,7 +78,7 @@ class ContainerSandbox:
     def __init__(
         self, backend: engine.EngineName, paths: SandboxPaths, reason: str = "", program: str = ""
     ) -> None:
-        """`reason` says why this backend was chosen; `program` overrides the path of the engine.
+        """`reason` is why this backend was chosen; `program` overrides the path of the engine.
         Raises `SandboxUnavailableError`."""
         self.backend: engine.EngineName = backend
         self._paths, self._reason = paths, reason
@@ -191,7 +191,7 @@ class ContainerSandbox:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                except BlockingIOError:  # another process has it
+                except BlockingIOError:  # another process holds it
                     await asyncio.sleep(_LOCK_POLL_S)
             yield
         finally:
@@ -295,7 +295,7 @@ class ContainerSandbox:
         await self._discard(name)
         with suppress(OSError):
             os.chmod(self._path("link", name), 0o700)
-        await in_thread(shutil.rmtree, os.path.join(self._state, name), ignore_errors=True)
+        await in_thread(remove_tree, os.path.join(self._state, name))
 
     async def close(self) -> None:
         await self._host.close()
@@ -356,7 +356,7 @@ class ContainerHost(SandboxHost):
         return True
 
     def prepare(self) -> None:
-        """Nothing: a command that may still be refused must not start a container."""
+        """No-op: a command that may still be refused must not start a container."""
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
         check_elsewhere(launch, "a container")
@@ -443,7 +443,7 @@ class ContainerHost(SandboxHost):
 
     def _on_lost(self) -> None:
         if not self._is_closing and self._ending is None:
-            # Its commands may still run; only stopping the container stops them all.
+            # Its commands may still run; only stopping the container stops all of them.
             self._ending = asyncio.get_running_loop().create_task(self._sandbox.stop())
 
     async def _settle(self) -> None:

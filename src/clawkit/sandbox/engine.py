@@ -8,7 +8,6 @@ import ipaddress
 import json
 import os
 import re
-import shutil
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 
 from clawkit.config.sections.sandbox import Docker, Ulimit
 from clawkit.core.paths import is_below
+from clawkit.process.environ import SYSTEM_PATH, find_program
 from clawkit.sandbox.paths import PROGRAM, SandboxPaths, own_code, secret_paths
 from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
 from clawkit.text import printable
@@ -43,7 +43,6 @@ PACKAGES = """bash ca-certificates coreutils curl file findutils git grep jq les
     python3 ripgrep sed tar tree unzip xz-utils zip"""
 """Packages of the standard image; the same as in `image/Dockerfile`."""
 _MAX_OUT, _MAX_SAID = 16 << 20, 64 << 10  # bytes of stdout and stderr that are kept
-_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:/snap/bin:/run/current-system/sw/bin"
 _OWN_NAMES = ("HOME", "USER", "LOGNAME", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _OWN_STARTS = ("DOCKER_", "CONTAINER_", "CONTAINERS_", "PODMAN_")
 _LEAVE = "or set agents.defaults.sandbox.backend to 'auto'"
@@ -55,7 +54,7 @@ _FAULTS = {
     "container-init binary not found": "podman needs catatonit; install it (Debian: apt-get "
     "install catatonit)",
 }
-"""Error messages of engines, and what to tell the user."""
+"""Error messages of engines, and the advice for each."""
 _CHANGES = ("ENV LANG=C.UTF-8", "WORKDIR /workspace", 'CMD ["sleep", "infinity"]')
 _UNUSED = ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/man")
 _BUILD_S, _STEP = 1_800.0, "I: "
@@ -81,7 +80,7 @@ def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) 
     settings, folder = paths.settings.docker, os.path.realpath(paths.workdir)
     secrets = secret_paths(paths.context.homes, paths.state, paths.settings)
     for each in (*_KERNEL, *secrets):
-        # Only paths below the workspace matter: those above were chosen along with it.
+        # Only paths below the workspace matter: the choice of the workspace implies those above.
         if paths.access != "none" and is_below(each, paths.workspace):
             raise SandboxUnavailableError(
                 f"the workspace {paths.workspace!r} contains {each!r}, which commands must not "
@@ -98,7 +97,7 @@ def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) 
     for bind in settings.binds:
         mount = _check_bind(bind, paths, folder, workdir, secrets)
         mounts[mount.target] = mount
-    shared = [each for each in paths.shared if ":" not in each]  # which separates parts of a mount
+    shared = [each for each in paths.shared if ":" not in each]  # the separator in a mount
     mounts.update({each: Mount(each, each, False) for each in (*paths.mountable, *shared)})
     found = tuple(sorted(mounts.values(), key=lambda mount: mount.target.count("/")))
     every = (*found, Mount(PACKAGE, CODE, False), Mount(link, LINK, False))
@@ -133,7 +132,7 @@ def _hash(value: object) -> str:
 
 
 def _identify(path: str) -> tuple[int, int]:
-    # By identity: an existing container does not see a directory that replaced its mount.
+    # By identity (inode): an existing container does not see a directory that replaced its mount.
     try:
         info = os.stat(path)
     except OSError as error:
@@ -308,7 +307,7 @@ def _refuse(key: str, words: str) -> SandboxUnavailableError:
 
 def why_not(name: str) -> str:
     """Why an engine cannot be used; empty if it is installed."""
-    if shutil.which(name, path=_PATH):
+    if find_program(name):
         return ""
     package = "docker.io" if name == "docker" else "podman catatonit"
     return f"{name} is not installed; install it (Debian: apt-get install {package}), {_LEAVE}"
@@ -326,13 +325,14 @@ class Engine:
     """Runs the CLI of docker or podman, with a minimal environment."""
 
     def __init__(self, name: EngineName, program: str = "") -> None:
-        """Without `program`, one in a system directory: never one that a command installed."""
+        """Without `program`, uses one from a system directory, never one that a command
+        installed."""
         self.name: EngineName = name
         self._program = program
 
     async def start(self, *arguments: str) -> Process:
         """Start the CLI, with pipes. Raises `SandboxUnavailableError`."""
-        program = self._program or shutil.which(self.name, path=_PATH)
+        program = self._program or find_program(self.name)
         if program is None:
             raise SandboxUnavailableError(why_not(self.name))
         names = [each for each in os.environ if each in _OWN_NAMES or each.startswith(_OWN_STARTS)]
@@ -341,7 +341,7 @@ class Engine:
             why = f"DOCKER_HOST is {host!r}, but the engine must be on this machine"
             raise SandboxUnavailableError(f"{why}; unset it, {_LEAVE}")
         try:
-            return await start_program((program, *arguments), {**env, "PATH": _PATH})
+            return await start_program((program, *arguments), {**env, "PATH": SYSTEM_PATH})
         except OSError as error:
             why = f"{program} cannot be started: {error.strerror}"
             raise SandboxUnavailableError(why) from None
@@ -422,7 +422,7 @@ async def end(process: Process) -> None:
 async def build_image(engine: EngineName, image: str, say: Callable[[str], None]) -> None:
     """Build an image with debootstrap; `say` gets progress. Raises `SandboxUnavailableError`."""
     runs = Engine(engine)
-    program = shutil.which("debootstrap", path="/usr/sbin:/usr/bin:/sbin:/bin")
+    program = find_program("debootstrap")
     if os.geteuid() != 0 or program is None:
         raise SandboxUnavailableError(
             "building the image needs debootstrap and root: install it (Debian: apt-get install "

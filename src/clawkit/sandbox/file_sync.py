@@ -37,7 +37,7 @@ Hashes = Mapping[str, tuple[Signature, str]]
 
 
 class FileState(NamedTuple):
-    """What is compared of a file, directory or link."""
+    """The compared properties of a file, directory or link."""
 
     kind: Literal["file", "directory", "link"]
     mode: int = 0  # 0o644 or 0o755 for a file: other bits are not synchronized
@@ -361,6 +361,6 @@ def _write(
         file.write(data)
         like = now if now and stat.S_ISREG(now.st_mode) else os.fstat(file.fileno())
         mode = like.st_mode & 0o777
-        # Everyone who may read it may execute it.
+        # Grant execution to everyone who may read it.
         runs = (mode & 0o444) >> 2
         os.fchmod(file.fileno(), mode | runs if entry.mode & 0o100 else mode & ~0o111)

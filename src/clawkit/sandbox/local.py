@@ -1,4 +1,4 @@
-"""Sandboxes of this machine's kernel: Landlock and bubblewrap, and the hosts of their commands."""
+"""Sandboxes of this machine's kernel (Landlock and bubblewrap), and the hosts of their commands."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Backend = Literal["bwrap", "landlock"]
 _START_S = 60.0  # seconds for a start on a busy machine
 _ATTEMPTS = 3
 _MAX_SERVERS = 4  # concurrent sandboxes; usually one, and one more for each kind of grant
-WHILE_RUNNING = "protected files can be changed while a command runs; that is reverted at its end"
+WHILE_RUNNING = "protected files can be changed while a command runs; that is reverted when it ends"
 DENIED_READABLE = "files that tools.rules denies to the file tools can be read by commands"
 _PROBE_S = 10.0
 _NAMESPACES = ("--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts")
@@ -97,7 +97,7 @@ class LocalSandbox:
                 WHILE_RUNNING,
                 "modes, owners and times of files outside the workspace can be changed",
                 "programs outside can be seen in /proc by name",
-                "a directory that holds a secret path cannot be listed or added to",
+                "a directory that contains a secret path cannot be listed or added to",
                 DENIED_READABLE,
             ]
             if landlock.abi() < 6:
@@ -182,7 +182,7 @@ class BwrapHost(SandboxHost):
         self._starting = asyncio.Lock()
 
     def prepare(self) -> None:
-        """Nothing: the server of a hold is started with its first command, and the one on the host
+        """No-op: the server of a hold is started with its first command, and the one on the host
         only for detached commands."""
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
@@ -216,7 +216,7 @@ class BwrapHost(SandboxHost):
 
     async def start_server(self, hold: Hold) -> SpawnClient:
         """The spawn server of a hold, started if needed."""
-        # The mounts of an existing server do not cover a file that was replaced since.
+        # The mounts of an existing server do not cover a file that was replaced in the meantime.
         stamp = tuple(map(_identify, (*hold.hide, *hold.keep)))
         here, key = asyncio.get_running_loop(), (hold, stamp)
         if self._loop is not here:
@@ -292,7 +292,7 @@ class BwrapHost(SandboxHost):
 
     async def _close_clients(self) -> None:
         if self._loop is asyncio.get_running_loop():
-            async with self._starting:  # a server that is being started would be left behind
+            async with self._starting:  # do not leave a starting server behind
                 pass
         servers, self._servers = self._servers, {}
         for client in servers.values():

@@ -1,5 +1,5 @@
-"""The paths of one sandbox: names, private directories, mounts, what commands can access, and what
-is hidden from them: secrets, and files that rules deny to the file tools."""
+"""The paths of one sandbox: names, private directories, mounts, accessible paths, and hidden ones
+(secrets, and files that rules deny to the file tools)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import re
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from glob import glob
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
@@ -60,14 +60,16 @@ SECRETS = read_words(__file__, "secret_paths.txt")  # below the home directory, 
 _SYSTEM = SECRETS.pop("system")  # readable only by root; `*` matches any characters
 _HOMES = "/home"
 MAX_ENTRIES = 200_000  # maximum entries of a workspace
+MAX_DEPTH = 128  # below the workspace; resolving a path costs as much as it is deep
 _LONG_S = 0.1
 _REST = 100
-"""After a search that takes longer than `_LONG_S`, only new names are checked, for this many times
-its duration."""
+"""After a search longer than `_LONG_S`, only new names are checked, for this multiple of its
+duration."""
 
 
 def scope_key(scope: Scope, *, agent: str, session: str, workspace: str) -> str:
-    """The key of what shares a sandbox: all, an agent's sessions in a workspace, or one session."""
+    """The key of the sessions that share a sandbox: all, an agent's in a workspace, or a single
+    one."""
     if scope == "shared":
         return "shared"
     place = hashlib.sha256(os.path.realpath(workspace).encode("utf-8", "surrogateescape"))
@@ -103,14 +105,59 @@ def sweep(root: str) -> list[str]:
 
 
 def remove_tree(folder: str) -> None:
-    """Remove a directory and all in it, as far as that is possible."""
-    import shutil  # slow to import
+    """Remove a directory and all in it, as far as that is possible. Links are not followed.
 
-    shutil.rmtree(folder, ignore_errors=True)
+    Commands may have nested directories too deep for recursion, and taken away their permissions.
+    So each is made accessible and moved to the top before it is emptied.
+    """
+    start = os.urandom(6).hex()
+    names = (f"{start}-{number}" for number in count())
+    with suppress(OSError):
+        top = _open_up(folder)
+        try:
+            left = deque(_empty(top, top, names))
+            while left:
+                name = left.popleft()
+                with suppress(OSError):
+                    inner = _open_up(name, top)
+                    try:
+                        left += _empty(inner, top, names)
+                    finally:
+                        os.close(inner)
+                    os.rmdir(name, dir_fd=top)
+        finally:
+            os.close(top)
+        os.rmdir(folder)
+
+
+def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
+    """Remove the files of a directory, and move its directories to the top; returns their names
+    there."""
+    moved = []
+    for each in os.listdir(folder):
+        with suppress(OSError):
+            try:
+                os.unlink(each, dir_fd=folder)
+            except IsADirectoryError:
+                os.close(_open_up(each, folder))
+                os.rename(each, name := next(names), src_dir_fd=folder, dst_dir_fd=top)
+                moved.append(name)
+    return moved
+
+
+def _open_up(path: str, folder: int | None = None) -> int:
+    """A descriptor of a directory, with all permissions for its owner. Raises OSError."""
+    mark = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+    try:
+        with suppress(OSError):  # it belongs to someone else
+            os.chmod(f"/proc/self/fd/{mark}", 0o700)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=mark)
+    finally:
+        os.close(mark)
 
 
 class SandboxContext(Struct, frozen=True):
-    """What a sandbox needs besides its settings."""
+    """The dependencies of a sandbox besides its settings."""
 
     workspace: str
     state: str  # clawkit's home
@@ -127,14 +174,14 @@ class SandboxContext(Struct, frozen=True):
     protection: Protection = Protection()
     provide: Callable[[SandboxPaths], Sandbox] | None = None  # makes the sandbox of a plugin
     given: Sequence[str] = ()
-    """Directories that may be read wherever they are, if they exist; the first is there from the
-    beginning or never."""
+    """Directories that are readable if they exist, regardless of location; the first exists from
+    the start or never."""
     shared: Sequence[str] = ()
-    """Further directories that may be read, which people made; they may change."""
+    """Further readable directories, made by people; the list may change."""
 
 
 class SandboxPaths:
-    """What the commands of one scope can see and change on this machine."""
+    """The paths that the commands of one scope can see and change on this machine."""
 
     def __init__(
         self, settings: SandboxSettings, context: SandboxContext, scope: str, backend: str = "host"
@@ -172,7 +219,8 @@ class SandboxPaths:
 
     @property
     def mountable(self) -> list[str]:
-        """What of `given` a container mounts: mounts cannot be added once it exists."""
+        """The part of `given` that a container mounts: mounts cannot be added after its
+        creation."""
         return [*filter(os.path.isdir, self.context.given[:1])]
 
     @property
@@ -221,8 +269,9 @@ class SandboxPaths:
         self._is_ready = True
 
     def confine(self, grants: Grants, *, protected: tuple[str, ...] | None = None) -> Hold:
-        """What a command is confined to. `protected` are files to be mounted read-only; None if the
-        backend cannot. Raises `ToolError` if there are too many files to find all hidden ones."""
+        """The hold for a command. `protected` are files to be mounted read-only; None if the
+        backend cannot do that. Raises `ToolError` if there are too many files to find all hidden
+        ones."""
         self.get_ready()
         settings, now = self.settings, time.monotonic()
         if now - self._looked > _LOOK_S:
@@ -266,7 +315,7 @@ class SandboxPaths:
         return (*named, *preset)
 
     def describe(self, sandbox: Sandbox, reason: str) -> Mapping[str, Any]:
-        """JSON for `clawkit sandbox explain`: the part that all backends have."""
+        """JSON for `clawkit sandbox explain`: the fields common to all backends."""
         return {
             "backend": self.backend,
             "reason": reason,
@@ -288,8 +337,8 @@ def to_inside(path: str, mounts: Iterable[Mount]) -> str:
 
 
 def to_here(path: str, mounts: Iterable[Mount]) -> str | None:
-    """Translate a path inside into a path of this machine, by the deepest mount; None if it is in
-    none. Relative paths, and mounted paths of this machine, are returned unchanged."""
+    """Translate a path inside into a path of this machine, by the deepest mount; None if no mount
+    contains it. Relative paths, and mounted paths of this machine, are returned unchanged."""
     every = tuple(mounts)
     if not path.startswith("/") or any(is_below(path, mount.source) for mount in every):
         return path
@@ -369,7 +418,8 @@ def secret_paths(
     found = [f"{home}/{name}" for home in own for name in names]
     homes = ("/root", *glob(f"{_HOMES}/*", include_hidden=True))
     others = (home for home in homes if not any(is_below(each, home) for each in own))
-    # A workspace that is or contains the former does not show the latter.
+    # Even if the workspace is or contains the state directory, the gateway's directory stays
+    # hidden.
     found += [state, f"{state}/gateway", *others]
     found += (path for pattern in _SYSTEM for path in glob(pattern))
     found += (os.path.expanduser(path) for path in settings.hide_paths)
@@ -391,8 +441,8 @@ class DeniedFiles:
 
     def find(self, workspace: str) -> list[str]:
         """The denied files and directories, nearest first; links are not followed. A directory that
-        cannot be listed counts as denied: a command could change its mode. Blocks. Raises
-        `ToolError` if the workspace has too many entries."""
+        cannot be listed counts as denied, because a command could change its mode, and so does one
+        that is too deep. Blocks. Raises `ToolError` if the workspace has too many entries."""
         start = self._clock()
         is_full = start >= self._until
         if is_full:
@@ -408,16 +458,19 @@ class DeniedFiles:
 
     def _look(self, root: str, seen: dict[str, bool]) -> list[str]:
         found: list[str] = []
-        todo, left = deque([root]), MAX_ENTRIES
+        todo, left, deepest = deque([root]), MAX_ENTRIES, root.count("/") + MAX_DEPTH
         while todo:
             folder = todo.popleft()
+            if folder.count("/") >= deepest:
+                found.append(folder)
+                continue
             try:
                 with os.scandir(folder) as listing:
                     entries = list(islice(listing, left + 1))
-            except PermissionError:
-                found.append(folder)
+            except (FileNotFoundError, NotADirectoryError):  # it is gone
                 continue
-            except OSError:  # it is gone
+            except OSError:
+                found.append(folder)
                 continue
             left -= len(entries)
             if left < 0:

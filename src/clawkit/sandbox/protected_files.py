@@ -59,7 +59,7 @@ class Saved(Struct, frozen=True):
 
 
 class ProtectedPaths(Struct, frozen=True):
-    """What a backend mounts: absolute paths without links, sorted."""
+    """Paths for a backend to mount: absolute, without links, sorted."""
 
     files: tuple[str, ...]  # files and directories to mount read-only
     pins: tuple[str, ...]
@@ -89,8 +89,8 @@ class ProtectedFiles:
         self._is_complete, self._started = True, 0
 
     def find(self, *, prevented: bool = False) -> ProtectedPaths:
-        """What to mount. With `prevented`, commands are assumed to be unable to change it until the
-        next call; everything else is restored as usual."""
+        """The paths to mount. With `prevented`, commands are assumed to be unable to change them
+        until the next call; everything else is restored as usual."""
         with self._lock:
             seen = self._look()
             files: dict[str, tuple[int, int]] = {}
@@ -207,7 +207,9 @@ class ProtectedFiles:
 
     def _is_same(self, path: str, saved: Saved, node: ProtectedNode) -> bool:
         old, now = saved.node.info, node.info
-        if saved.version == version_of(now):
+        # A file can be changed through a mapping without getting another version.
+        is_fixed = not stat.S_ISREG(now.st_mode) or self._is_held(path, node)
+        if saved.version == version_of(now) and (is_fixed or saved.content is None):
             return True
         if stat.S_IFMT(old.st_mode) == stat.S_IFMT(now.st_mode) == stat.S_IFDIR:
             return saved.node.is_cut or not node.is_cut
@@ -372,9 +374,9 @@ class ProtectedFiles:
 
     def _name(self, path: str, node: ProtectedNode) -> str:
         if not node.role.is_git:
-            return f"New: {self._show(path)} ({node.role.why}; look at it before you use it)"
+            return f"New: {self._show(path)} ({node.role.why}; check it before you use it)"
         place = os.path.dirname(path) if fold(os.path.basename(path)) in GIT_DIRS else path
-        what = "its settings and hooks were written by the command; look before you run git in it"
+        what = "its settings and hooks come from the command; check them before you run git in it"
         return f"New repository: {self._show(place)}/ ({what})"
 
     def _show(self, path: str) -> str:

@@ -39,8 +39,8 @@ Step = tuple[str, "Role", str, Identity]
 
 
 class Role(ProtectedName):
-    """What a path is according to the tables, and what to look for below it. A listed one is
-    protected itself, any other because of what is in it."""
+    """The role of a path according to the tables, and the names to look for below it. A listed path
+    is protected itself, any other because of its content."""
 
     __slots__ = ("has_shape", "is_git", "is_home", "is_tree", "rest")
 
@@ -100,7 +100,7 @@ class ProtectedNode(Struct, frozen=True):
 
     info: os.stat_result
     role: Role
-    top: str  # what the table refers to: a git directory, a home, or the directory it is in
+    top: str  # the directory that the table refers to: a git directory, a home, or its parent
     around: Identity  # its parent directory
     is_cut: bool = False  # a directory with too many names to list
 
@@ -136,7 +136,7 @@ class ProtectedWalk:
 
     def look(self, also: Iterable[tuple[str, ProtectedNode]] = ()) -> Look:
         """Everything protected, nearest first. `also` was found earlier, and is visited again even
-        if the walk does not reach it any more."""
+        if the walk no longer reaches it."""
         look, seen = Look(), dict[str, _Listing]()
         role = _HOME if self._root == self._home else _TREE
         steps: list[Step] = [(self._root, role, "", (0, 0))]

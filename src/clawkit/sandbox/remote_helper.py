@@ -1,8 +1,8 @@
-"""clawkit's program on the other machine of the ssh sandbox: commands, and copies of files.
+"""The program on the remote machine of the ssh sandbox: runs commands and synchronizes files.
 
 It runs the same code as clawkit on its own machine, and gets requests on standard input: messages
-of JSON and attached bytes. When that closes or is silent for too long, the program stops all
-commands and exits.
+of JSON and attached bytes. When standard input closes or is silent for too long, the program stops
+all commands and exits.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ async def _serve() -> None:
 
 
 def main() -> None:
-    """The arguments are a token to print first, and the options as JSON."""
+    """Arguments: a token to print first, and the options as JSON."""
     os.write(1, f"{sys.argv[1]}\n".encode())
     try:
         asyncio.run(_serve())

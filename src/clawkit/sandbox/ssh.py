@@ -140,7 +140,7 @@ class SshHost:
         return bool(self._running)
 
     def prepare(self) -> None:
-        """Nothing: a command that may still be refused must not connect."""
+        """No-op: a command that may still be refused must not open a connection."""
 
     async def start(self, launch: Launch, id_: str) -> SshRunning:
         check_elsewhere(launch, "the ssh sandbox")
@@ -215,7 +215,7 @@ class SyncedFiles(MountedFiles):
 
     async def change(self, *args: Any, **options: Any) -> tuple[Changed, ...]:
         done = await super().change(*args, **options)
-        with suppress(ToolError):  # the next command reports what is wrong
+        with suppress(ToolError):  # the next command reports the error
             await self._sandbox.refresh()
         return done
 
@@ -399,7 +399,7 @@ class SyncedDirectory:
         return self._known[1], dict.fromkeys(skipped, words)
 
     async def _carry_out(self, link: SshLink, todo: SyncPlan) -> dict[str, str]:
-        """Carry out the plan; what failed is left out of it and returned with the reason."""
+        """Execute the plan; failed steps are removed from it and returned with the reason."""
         failed: dict[str, str] = {}
         for steps in _batches(todo.to_local):
             wanted = {todo.source.get(path, path): path for path in _files(steps)}

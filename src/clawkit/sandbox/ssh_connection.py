@@ -9,7 +9,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping
@@ -21,6 +20,7 @@ import msgspec
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.sandbox import Ssh
 from clawkit.errors import ToolError, ToolInputError
+from clawkit.process.environ import find_program
 from clawkit.sandbox.engine import read_tail, start_program
 from clawkit.sandbox.protocols import SandboxUnavailableError
 from clawkit.sandbox.remote_helper import FAILED, SILENCE_S, pack, receive
@@ -192,7 +192,7 @@ class SshLink:
         self._waiting: dict[int, asyncio.Future[tuple[Any, bytes]]] = {}
         self._number, self._why, self._closed = 0, "", False
         self._tasks: list[asyncio.Task[None]] = []
-        self.lost: asyncio.Future[None] = self.loop.create_future()  # done when it is gone
+        self.lost: asyncio.Future[None] = self.loop.create_future()  # done on disconnect
 
     @property
     def is_open(self) -> bool:
@@ -213,8 +213,8 @@ class SshLink:
         self._tasks = [self.loop.create_task(each()) for each in (self._listen, self._keep_alive)]
 
     async def call(self, method: str, *params: Any, data: bytes = b"") -> tuple[Any, bytes]:
-        """Send a request and return its answer. Raises what the other side raised, and `ToolError`
-        if the connection is lost or there is no answer."""
+        """Send a request and return its answer. Raises the error of the other side, and `ToolError`
+        if the connection is lost or times out."""
         self._number += 1
         number = self._number
         future: asyncio.Future[tuple[Any, bytes]] = self.loop.create_future()
@@ -305,7 +305,7 @@ class SshLink:
 async def connect(settings: Ssh, options: Mapping[str, str], reveal: Reveal) -> SshLink:
     """Open a connection. Raises `SandboxUnavailableError`."""
     target = parse_target(settings.target)
-    program = shutil.which(settings.command)
+    program = find_program(settings.command)
     if program is None:
         why = f"the ssh program {settings.command!r} was not found; install openssh-client, or set"
         raise SandboxUnavailableError(f"{why} sandbox.ssh.command to its path")

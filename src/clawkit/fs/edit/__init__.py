@@ -1,1 +1,1 @@
-"""Replacing texts in a file: exactly, or tolerant where it is certain what is meant."""
+"""Replaces text in a file: exactly, or with tolerance if the intent is unambiguous."""

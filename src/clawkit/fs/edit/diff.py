@@ -12,10 +12,10 @@ from clawkit.fs.masks import hide_keys
 
 CONTEXT = 3
 MAX_CHARS = 1024 * 1024
-"""Maximum of compared characters, between the common prefix and suffix."""
+"""Maximum compared characters, between the common prefix and suffix."""
 MAX_LINES = 20_000
 MAX_CHANGED = 2_000
-"""Maximum of changed lines that are worth showing."""
+"""Maximum changed lines to show."""
 MAX_SHOWN = 100_000
 MAX_WORK = 8_000_000
 """Steps of comparing lines: about half a second."""

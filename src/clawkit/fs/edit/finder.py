@@ -25,16 +25,16 @@ MAX_CHARS = 32 * 1024 * 1024
 """Maximum of inserted characters: a short text can be replaced by a long one very often."""
 TOO_LARGE = "the file would become too large (32 MB at most), so nothing was changed"
 MAX_PLACES = 10
-"""Places that are searched if only one is allowed; more would not be shown."""
+"""Maximum places to find if only one is allowed; more would not be shown."""
 MAX_COMPARED, COST_OF_MISS = 100_000, 100
-"""Bounds the work: lines whose indentation is compared, and what a place that does not match
-counts. Beyond that, the text is too repetitive."""
+"""Bounds the work: lines whose indentation is compared, and the cost of a place that does not
+match. Beyond that, the text is too repetitive."""
 MAX_NEAR = 3
 MIN_LIKENESS = 0.45
 LINE_CHARS = 120
 SHOWN_LINES = 8
 SCAN_LINES, SCAN_CHARS = 1_000, 131_072
-"""How much of a file is compared line by line, as the last resort."""
+"""Maximum part of a file compared line by line, as the last resort."""
 OLD_LINES = 32
 """Lines of the old text that are compared to find the closest match."""
 _LOOK = 4_096
@@ -129,7 +129,7 @@ look-alike characters folded."""
 
 @lru_cache(4096)
 def _alike(char: str) -> str:
-    import unicodedata  # a megabyte of tables that few edits need
+    import unicodedata  # imported on use: a megabyte of tables that few edits need
 
     known = _ALIKE.get(char)
     return unicodedata.normalize("NFKD", char) if known is None else known

@@ -4,8 +4,8 @@ A chunk applies where its old lines are, if there is exactly one such place. If 
 are compared again without trailing whitespace, then without indentation, and finally with
 typographic characters folded. An ambiguous chunk is refused.
 
-What the patch does not change stays as in the file: lines that were found despite small
-differences, line endings, and whether there is a newline at the end.
+Everything that the patch does not change stays as in the file: lines that were found despite small
+differences, line endings, and a missing newline at the end.
 """
 
 from __future__ import annotations

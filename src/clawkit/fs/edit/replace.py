@@ -32,7 +32,7 @@ class Replaced(NamedTuple):
 
 
 def apply(text: str, edits: Sequence[Replacement], *, path: str, show: Show = str) -> Replaced:
-    """Apply all replacements; if there is no exact match, similar texts are found too.
+    """Apply all replacements; if there is no exact match, similar texts are found as well.
 
     Raises `ToolInputError` with all problems, up to a limit. Lines of the text in its message are
     passed through `show`.

@@ -117,7 +117,7 @@ def run_program(
     process = start_helper(argv, cwd=cwd, env=env, hold=hold, stdin=DEVNULL, stderr=PIPE)
     with process:
         switch.watch(process)
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError, PermissionError):  # a sandbox may forbid it
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
             resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
         errors = bytearray()

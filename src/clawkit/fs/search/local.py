@@ -34,8 +34,8 @@ LOOK_S = 2.0
 LOOK_AT = 1_000
 """Files that are counted to explain why nothing was found."""
 MIN_GATHERED = 1_000
-"""Minimum of matches before a search is stopped, so that the first ones in order are usually among
-them."""
+"""Minimum number of matches before a search is stopped, so that they usually include the first ones
+in order."""
 SPARE = 1_000
 """Names kept beyond the limit, in case some may not be shown."""
 
