@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.tables import table
 
-from clawkit.installation import find_installation, judge
+from clawkit.installation import find_installation, how_to_add, judge
 
 PYTHON = sys.executable
 
@@ -42,6 +42,36 @@ def test_packages_of_the_system_are_left_to_it(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     found = judge({}, [], "pip", is_system=True)
     assert (found.installer, found.command) == ("system", "")
+
+
+@table(
+    ("source", "marks", "tool", "command"),
+    [
+        (
+            {"url": "file:///a%20b/{c}", "dir_info": {"editable": True}},
+            *([], "pip"),
+            f"{PYTHON} -m pip install -e '/a b/{{c}}[{{}}]'",
+        ),
+        ({"url": "file:///a/c"}, [], "uv", f"uv pip install --python {PYTHON} '/a/c[{{}}]'"),
+        (
+            {"url": "file:///a/c"},
+            *(["uv-receipt.toml"], "uv"),
+            "uv tool install --force '/a/c[all]'",
+        ),
+        ({}, ["pipx_metadata.json"], "pip", "pipx install --force 'clawkit[all]'"),
+        ({}, [], "pip", f"{PYTHON} -m pip install 'clawkit[{{}}]'"),
+        ({"url": "git+https://x.test/c"}, [], "pip", f"{PYTHON} -m pip install 'clawkit[{{}}]'"),
+    ],
+)
+def test_extras_are_added_where_it_is_installed(
+    source: dict[str, Any], marks: list[str], tool: str, command: str
+) -> None:
+    assert judge(source, marks, tool, is_system=False).extend == command
+
+
+def test_the_extra_takes_its_place_in_the_command() -> None:
+    assert how_to_add("tui") == find_installation().extend.replace("{}", "tui")
+    assert "[tui]'" in how_to_add("tui")
 
 
 def test_this_one_is_found() -> None:

@@ -234,6 +234,18 @@ def test_no_tool_of_the_caller_stands_in_front_of_a_built_in_one(
         Toolkit.open({}, workspace=workspace, tools=[tool(name=name)(weather_function)])
 
 
+def test_a_plain_function_is_not_a_tool(workspace: Path) -> None:
+    given: Any = [weather_function]
+    with pytest.raises(TypeError, match=r"weather_function.* is not a Tool; .* with @tool"):
+        Toolkit.open({}, workspace=workspace, tools=given)
+
+
+async def test_tools_may_come_from_a_generator(workspace: Path) -> None:
+    given = (tool(name=name)(weather_function) for name in ("here", "there"))
+    async with Toolkit.open({}, workspace=workspace, tools=given) as kit:
+        assert {"here", "there"} <= {each.name for each in kit.tools}
+
+
 def weather_function(city: str) -> str:
     """Tell the weather."""
     return city

@@ -25,6 +25,7 @@ from clawkit.config.sections.environment import CaptureContent, Otel
 from clawkit.content import Assistant, Image, Text, Usage
 from clawkit.core.approval import Deny
 from clawkit.errors import ConfigError
+from clawkit.installation import how_to_add
 from clawkit.models.failover import ModelChain
 from clawkit.models.protocols import ModelError
 from clawkit.telemetry.settings import captured
@@ -553,7 +554,7 @@ async def test_without_the_extra_there_is_one_warning_and_turns_go_on(
     model = ScriptedModel("Hi.")
     async with Agent.open(on(collector), workspace=tmp_path, keep=False, model=model) as agent:
         [warning] = agent.warnings
-        assert "pip install 'clawkit[otel]'" in warning
+        assert how_to_add("otel") in warning
         assert (await agent.send("Hello")).how == "done"
     assert collector.spans == []
 

@@ -80,7 +80,7 @@ class Agent:
         self.conversation = conversation
         self._kept = kept
         self._telemetry: EventRecorder | None = None
-        self.hooks: SessionHooks | None = None  # those of plugins
+        self.hooks: SessionHooks | None = None  # hooks of plugins
         self._mode: prompts.Mode = mode
         self._instructions = instructions
         self.output_schema = ""
@@ -237,7 +237,7 @@ class Agent:
                 made.plain_loaded = parent.plain_loaded
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
-            # The owner's overrides do not apply to other people who talk here.
+            # The owner's overrides do not apply to other people in this session.
             if own != made._own and kit.run.scope.sender.owner and overrides:
                 made._use(own)
             diagnostics, services = loaded.config.diagnostics, kit.run.services
@@ -332,7 +332,7 @@ class Agent:
 
     async def settle(self) -> TurnEnded | None:
         """Wait for all turns, sub-agents and messages to other sessions; the model reads the
-        reports of sub-agents. Returns the last turn, None if there was none."""
+        reports of sub-agents. Returns the last turn, or None if there was none."""
         return await self.turns.settle()
 
     @overload
@@ -425,7 +425,7 @@ class Agent:
     @overload
     def run_sync(self, said: str | Iterable[Block], *, output_type: type[T]) -> T: ...
     def run_sync(self, said: str | Iterable[Block], *, output_type: Any = None) -> Any:
-        """`run`, for programs without an event loop. Raises RuntimeError where one is running."""
+        """`run`, for programs without an event loop. Raises RuntimeError if one is running."""
         return self._run_sync(self.run(said, output_type=output_type))
 
     def _run_sync(self, work: Coroutine[Any, Any, T]) -> T:
@@ -451,7 +451,7 @@ class Agent:
         return await load_image(media, path, side)
 
     async def update_tools(self) -> None:
-        """Offer what MCP servers list by now."""
+        """Offer the tools that MCP servers list now."""
         if await self.kit.update():
             self._attach()
 
@@ -474,11 +474,10 @@ class Agent:
             max_chars=agent.bootstrap_max_chars or defaults.bootstrap_max_chars,
             max_total_chars=agent.bootstrap_total_max_chars or defaults.bootstrap_total_max_chars,
             redact=run.redactor.text,
+            may_read=lambda path: self.kit.assembly.lets_read(path, run.workspace),
         )
-        project = ""
-        if run.scope.sandboxed:
-            confines: Any = run.services[Confines]
-            project = confines.project
+        confines: Any = run.services[Confines] if run.scope.sandboxed else None
+        project = confines.project if confines is not None else ""
         around = prompts.Surroundings(
             run.scope.base(run.workspace),
             run.scope.agent,
@@ -536,8 +535,8 @@ class Agent:
         self._use(self._own | {"elevated": level})
 
     def lend(self, own: Mapping[str, Any]) -> None:
-        """Override `exec` and `elevated` further, without storing that; an empty mapping ends it.
-        Raises `ConfigError` for an unknown or invalid setting."""
+        """Override `exec` and `elevated` on top of that, without storing it; an empty mapping ends
+        it. Raises `ConfigError` for an unknown or invalid setting."""
         self._apply(self._own, own)
 
     @property
@@ -548,7 +547,7 @@ class Agent:
         return is_set or (self.parent is not None and self.parent.has_overrides)
 
     def _use(self, own: dict[str, Any]) -> None:
-        """Apply overrides to this conversation; they are stored with it."""
+        """Apply overrides to this conversation; they are stored with the conversation."""
         self._apply(own, self._lent)
         if self._kept:
             self._kept.update(state=own)

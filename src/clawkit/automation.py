@@ -1,9 +1,10 @@
-"""Jobs as the model of a session may use them, and the store they are in."""
+"""The `cron` tool's view of jobs, and the store of jobs."""
 
 from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Container
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +39,11 @@ MAX_CONTEXT, MAX_LINE = 700, 220
 CONTEXT = "\n\nRecent context:\n"
 HEARTBEATS = "heartbeats"
 MAX_WAKE_UPS = 200
-"""Those of an agent that wait."""
+"""Maximum wake-ups waiting per agent."""
 GUEST = "a client without owner rights"
 WEB_ANSWER = "the answer to a web request"
 _FROM_OTHERS = ("agent:", "Web request to ", WEB_ANSWER, GUEST)
-"""Senders whose messages wait for a turn of the person, and not for a heartbeat."""
+"""Senders whose messages wait for a person's turn; a heartbeat does not read them."""
 PAUSED = "heartbeats are paused; to resume: clawkit heartbeat resume"
 
 
@@ -52,7 +53,7 @@ def cron_store() -> CronStore:
 
 
 def open_cron(loaded: Loaded) -> CronService:
-    """The jobs of this home, for a process that does not run them."""
+    """The jobs of this home, for a process without a scheduler."""
     return CronService(cron_store(), loaded.config.cron or Cron(), now_ms)
 
 
@@ -65,7 +66,7 @@ def home_workspace(agents: Agents, agent: str) -> str:
 def heartbeat_facts(
     loaded: Loaded, cron: CronService, sessions: SessionStore, agent: str
 ) -> tuple[heartbeat.BeatFacts, str]:
-    """What the heartbeat of an agent depends on, and the summary of the last one."""
+    """The settings that an agent's heartbeat depends on, and the summary of the last one."""
     agents, now, store = loaded.config.agents, now_ms(), cron.store
     settings = heartbeat.settings_of(agents, agent)
     zone = heartbeat.zone_of(agents, settings)
@@ -97,7 +98,7 @@ def heartbeat_facts(
 
 
 def keep_heartbeat(cron: CronService, agent: str, facts: heartbeat.BeatFacts) -> JobRow | None:
-    """Bring the job of an agent's heartbeat in step with its settings; it is made once needed."""
+    """Update the job of an agent's heartbeat to match its settings; creates it when needed."""
     row = cron.heartbeat_job(agent)
     if row is None and heartbeat.why_off(facts) is None:
         row = cron.wake_job(agent)
@@ -105,7 +106,7 @@ def keep_heartbeat(cron: CronService, agent: str, facts: heartbeat.BeatFacts) ->
 
 
 def switch_heartbeats(cron: CronService, is_on: bool) -> None:
-    """Pause the heartbeats of all agents, or let them go on, also those that an error stopped."""
+    """Pause or resume the heartbeats of all agents, including those that an error stopped."""
     cron.store.set_fact(HEARTBEATS, {"enabled": is_on})
     for row in cron.store.declared("heartbeat:") if is_on else ():
         name = f"heartbeat:{row.job.agent_id}"
@@ -113,17 +114,18 @@ def switch_heartbeats(cron: CronService, is_on: bool) -> None:
 
 
 def leave(store: SessionStore, session: str, sender: str, text: str) -> str:
-    """Leave a message that a session reads with its next turn; returns its id."""
+    """Leave a message for the next turn of a session; returns its id."""
     mail = Mail(uuid.uuid4().hex[:16], session, sender, "", text, (sender,), sent_ms=now_ms())
     store.mailbox.put(mail)
     return mail.id
 
 
 class SessionCron:
-    """What the tool `cron` does for one session. A model sees and changes the jobs of its agent."""
+    """The tool `cron` for one session. A model sees and changes the jobs of its agent."""
 
-    def __init__(self, loaded: Loaded, scope: Scope) -> None:
-        self._loaded, self._scope = loaded, scope
+    def __init__(self, loaded: Loaded, scope: Scope, tools: Container[str]) -> None:
+        """`tools` are those of the session."""
+        self._loaded, self._scope, self._tools = loaded, scope, tools
         self._cron = open_cron(loaded)
 
     def run(self, params: Params) -> dict[str, Any]:
@@ -160,13 +162,17 @@ class SessionCron:
             case "update":
                 if params.patch is None:
                     raise ToolInputError('patch is required, such as {"enabled": false}')
-                return self._cron.update(job.id, params.patch, by="model", agent=self._scope.agent)
+                return self._cron.update(job.id, params.patch, by="model", **self._own)
             case "remove":
                 return self._cron.remove(job.id)
         return self._cron.run(job.id, params.run_mode)
 
+    @property
+    def _own(self) -> dict[str, Any]:
+        return {"agent": self._scope.agent, "tools": self._tools}
+
     def _visible(self, agent: str) -> str:
-        """The agent whose jobs to list: another one as far as its sessions can be seen."""
+        """The agent whose jobs to list; another agent only if its sessions are visible."""
         own, agent = self._scope, agent.strip().lower() or self._scope.agent
         here = Requester("", own.session, own.agent, own.sandboxed, own.depth)
         sight = Sight.of(self._loaded.config, own.agent)
@@ -176,7 +182,7 @@ class SessionCron:
         return agent
 
     def _runs(self, id_: str, params: Params) -> dict[str, Any]:
-        """Runs, with the answers to web requests marked: outsiders may have dictated these."""
+        """Runs, with the answers to web requests marked as untrusted."""
         page = self._cron.runs(id_, params.limit, params.offset, agent=self._scope.agent)
         for entry in page["entries"]:
             if entry["jobName"].startswith("hook-") and (said := entry.get("summary")):
@@ -184,7 +190,7 @@ class SessionCron:
         return page
 
     def _own_job(self) -> str:
-        """The job whose run makes this call; empty outside of one."""
+        """The job whose run makes this call; empty outside a job."""
         with suppress(ToolInputError):
             key = parse_key(self._scope.session)
             if key.kind == "cron":
@@ -193,14 +199,14 @@ class SessionCron:
 
     def _find(self, params: Params, own: str) -> Job:
         if not params.job_id:
-            raise ToolInputError("jobId is required (id is accepted, too)")
+            raise ToolInputError("jobId (or id) is required")
         job = self._cron.store.find(params.job_id).job
         if (job.agent_id or self._default) != self._scope.agent:
             raise NotFoundError(f"unknown job {one_line(params.job_id, 60)!r} of this agent")
         if job.declaration_key and params.action in ("update", "remove"):
-            raise ToolAuthorizationError("clawkit keeps this job itself; settings change it")
+            raise ToolAuthorizationError("clawkit manages this job; change it in the settings")
         if own and params.action == "remove" and job.id != own:
-            raise ToolAuthorizationError("a job can remove itself, and no other one")
+            raise ToolAuthorizationError("a job can remove only itself")
         return job
 
     @property
@@ -215,9 +221,9 @@ class SessionCron:
         try:
             if params.context_messages:
                 raw = self._with_context(raw, params.context_messages)
-            # Elsewhere, such as in a script, there is no session to come back to.
+            # Elsewhere, such as in a script, there is no session to report to.
             session = self._scope.session if self._scope.session.startswith("agent:") else ""
-            return self._cron.add(raw, by="model", session=session, agent=self._scope.agent)
+            return self._cron.add(raw, by="model", session=session, **self._own)
         except ToolAuthorizationError:
             raise
         except ToolInputError as error:
@@ -225,7 +231,7 @@ class SessionCron:
             raise ToolInputError(said if "now:" in said else said + now) from None
 
     def _check_rights(self) -> None:
-        """What this session starts has the rights of its agent, so it must have these itself."""
+        """Jobs run with all rights of the agent, so a restricted session must not create them."""
         scope = self._scope
         sandbox = self._loaded.config.agents.sandbox_of(scope.agent)
         limits = {
@@ -236,16 +242,16 @@ class SessionCron:
         }
         if limit := next((name for name, holds in limits.items() if holds), ""):
             raise ToolAuthorizationError(
-                f"a session {limit} cannot make or change jobs, or wake others: they have more "
+                f"a session {limit} cannot add or change jobs, or wake others: these run with more "
                 "rights"
             )
 
     def _with_context(self, raw: dict[str, Any], count: int) -> dict[str, Any]:
-        """A systemEvent with the last messages of this session."""
+        """A systemEvent extended by the last messages of this session."""
         payload = dict(raw.get("payload") or {})
         holder, text = (payload, payload.get("text")) if payload else (raw, raw.get("text"))
         if not isinstance(text, str):
-            raise ToolInputError("contextMessages is for a systemEvent, whose text it extends")
+            raise ToolInputError("contextMessages is only for a systemEvent payload")
         store = SessionStore(locate_store(self._loaded.config.session.store, os.environ))
         found = store.find(self._scope.session)
         lines, room = list[str](), MAX_CONTEXT
@@ -265,7 +271,7 @@ class SessionCron:
 
     def _next_check(self, params: Params, own: str) -> dict[str, Any]:
         if not own:
-            raise ToolInputError("next_check is for a job that runs; use update to change one")
+            raise ToolInputError("next_check works only in a running job; use update to change one")
         try:
             delay_ms = round(parse_time(params.delay) * 1000)
         except ValueError as error:
@@ -274,14 +280,14 @@ class SessionCron:
 
     def _wake(self, params: Params) -> dict[str, Any]:
         if not params.text.strip():
-            raise ToolInputError("text is required: what to tell the session")
+            raise ToolInputError("text is required: the message for the session")
         main = session_key(self._scope.agent, self._loaded.config.session.main_key)
         key = params.session_key.strip() or main
         return wake(self._loaded, self._cron, self._scope.agent, key, params.text, params.mode)
 
 
 def is_wakeable(key: str) -> bool:
-    """Whether a session has turns without a person, other than those it was made for."""
+    """Whether a session can be woken without a person."""
     parsed = parse_key(key)
     return not (parsed.depth or parsed.kind in ("cron", "hook") or is_heartbeat(key))
 
@@ -305,8 +311,8 @@ def wake(
     *,
     owner: bool = True,
 ) -> dict[str, Any]:
-    """Tell a session something: with a turn for it now, with the rights of the owner or without, or
-    with its next one. Raises `ToolError` for a session that cannot be woken."""
+    """Send a session a text: in a turn of its own now, with or without owner rights, or in its next
+    turn. Raises `ToolError` for a session that cannot be woken."""
     if parse_key(key).agent != agent or not is_wakeable(key):
         raise ToolError(f"{key} cannot be woken (unwakeable-session-key)")
     if not text.strip():
@@ -314,7 +320,7 @@ def wake(
     said = cut(text, 20_000)
     if mode == "now":
         queue_wake_up(cron, agent, key, said, now_ms(), owner=owner)
-        note = {} if cron.store.owners() else {"note": "nothing runs jobs now: it waits until then"}
+        note = {} if cron.store.owners() else {"note": "queued until a scheduler runs"}
         return {"ok": True, "mode": mode, **note}
     store = SessionStore(locate_store(loaded.config.session.store, os.environ))
     found = store.find(key)

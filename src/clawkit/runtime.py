@@ -67,7 +67,7 @@ class Toolkit:
         self.run = run
         """The `Run` that calls are made with, for code that uses `core.call` directly."""
         self.place = place
-        """The workspace on this machine, even if the run has its own one in a sandbox."""
+        """The workspace on this machine, even if the run has another one in a sandbox."""
         self.approver = approver
         self._on_event = on_event
         self._extra = tuple(extra)
@@ -111,12 +111,12 @@ class Toolkit:
         channel, account, group, space (its server or team) and sender, else the default agent, else
         `main`. `sandboxed` defaults to what the configuration says for the session. Without `owner`
         (or a sender who is the owner), the run has no owner rights. With `later`, a command that
-        needs approval is not refused if there is no one to ask: the call returns, and the command
-        runs if a person approves it while the kit is open. `delegates` is for agents, which the
-        tools for sub-agents need, `in_gateway` for sessions of a gateway, and `in_heartbeat` for
-        those of its heartbeats. `withheld` are tools that neither the caller nor another tool can
-        call, whatever policy says, and why. `cwd` is the directory of the workspace that relative
-        paths start from. `redactor` is that of another run, with all secrets it has learned. Raises
+        needs approval is not refused if no one can be asked: the call returns, and the command runs
+        if a person approves it while the kit is open. `delegates` is for agents, which the tools
+        for sub-agents need, `in_gateway` for sessions of a gateway, and `in_heartbeat` for sessions
+        of its heartbeats. `withheld` maps tools that neither the caller nor another tool can call,
+        whatever policy says, to the reason. `cwd` is the directory of the workspace that relative
+        paths start from. `redactor` comes from another run, with all secrets it has learned. Raises
         `ConfigError` for an invalid configuration, `RegistryError` for a tool whose name is taken.
         """
         loaded = load_config(config)
@@ -149,6 +149,8 @@ class Toolkit:
             cwd=cwd,
         )
         given = [Registered(tool, CALLER) for tool in tools]
+        for other in (each.tool for each in given if not isinstance(each.tool, Tool)):
+            raise TypeError(f"tools: {other!r} is not a Tool; make one of a function with @tool")
         place = resolve_workspace(loaded.config, agent, workspace)
         given += plugin_tools(loaded.config, scope, place)
         assembly = assemble(loaded.config, scope, (*given, *server_tools(loaded.config)))
@@ -211,8 +213,8 @@ class Toolkit:
         )
 
     async def update(self) -> bool:
-        """List MCP servers that are new, and offer what servers list by now; whether that changed
-        the tools. Call it between turns: it waits a while for new servers."""
+        """List new MCP servers, and offer the tools that servers list now; returns whether the
+        tools changed. Call it between turns: it waits a while for new servers."""
         if not self.config.mcp or not self.config.mcp.servers:
             return False
         await list_servers(self.run, self.config)
@@ -245,7 +247,7 @@ class Toolkit:
 
     @property
     def directory(self) -> str:
-        """What to tell a model about deferred tools; empty if there are none."""
+        """The text for a model about deferred tools; empty if there are none."""
         return self.assembly.deferral.directory
 
     @property
@@ -259,7 +261,7 @@ class Toolkit:
 
     @property
     def guard(self) -> CallGuard | None:
-        """Detects calls that repeat without progress. It must be told when a new turn begins."""
+        """Detects calls that repeat without progress. Call its `begin` at every new turn."""
         return self.run.watch
 
     def schemas(
@@ -294,7 +296,7 @@ def external_tools(
 
 
 def server_tools(config: Config) -> tuple[Registered, ...]:
-    """The tools of MCP servers, as they were listed last. Starts nothing."""
+    """The tools of MCP servers, as last listed. Starts no server."""
     return _mounted(config).tools if config.mcp and config.mcp.servers else ()
 
 
@@ -356,9 +358,9 @@ def resolve_workspace(
 
 
 def _check_workspace(path: str) -> str:
-    """Raises `ConfigError` for a place whose files are hidden from tools."""
+    """Raises `ConfigError` for a directory whose files are hidden from tools."""
     if is_below(os.path.realpath(path), os.path.realpath(gateway_dir(os.environ))):
-        raise ConfigError([Issue("workspace", f"{path!r} has the secrets of the gateway")])
+        raise ConfigError([Issue("workspace", f"{path!r} contains the secrets of the gateway")])
     return path
 
 

@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Factory = Callable[[], object]
 _OF_THE_RUN = (ExecGate, Approvals, InForce, NestedCalls, Redactor)
-"""Services that a later run of the same agent creates again: they decide, or belong to the run."""
+"""Services that every run of an agent creates anew: they make decisions, or belong to the run."""
 _OF_THE_SETTINGS = (Memory, Searcher, WebPages)
-"""Services that are created again for other settings."""
+"""Services that are created anew when settings change."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
     *("approvals.path_rules", "fs.masks", "process.environ", "process.output_text"),
@@ -75,7 +75,7 @@ class Services(Mapping[type, object]):
         redactor: Redactor | None = None,
         rules: Assembly | None = None,
     ) -> None:
-        """`approver` asks a person here; with `later`, also after the call has returned."""
+        """`approver` asks a person; with `later`, even after the call has returned."""
         self._loaded = loaded
         self._scope = scope
         self._workspace = self._place = workspace
@@ -139,12 +139,12 @@ class Services(Mapping[type, object]):
         reported when a command starts."""
         if Commands in self._made or self._is_closed:
             return
-        import asyncio  # which not every command needs
+        import asyncio  # not needed by every command
 
         with suppress(ClawkitError, OSError, ImportError, RuntimeError):
             if not self._scope.sandboxed:
                 self[ExecHost].prepare()
-            # Not in a thread, which would hold the interpreter for longer when the answer comes.
+            # Not in a thread, which would hold the GIL for longer when the answer arrives.
             for module in _FOR_COMMANDS:
                 await asyncio.sleep(0)
                 importlib.import_module(f"clawkit.{module}")
@@ -156,7 +156,8 @@ class Services(Mapping[type, object]):
         self._factories[kind] = factory
 
     def take_over(self, older: Services) -> None:
-        """Use the services of an earlier run of the same agent, except those that decide."""
+        """Reuse the services of an earlier run of the same agent, except those that make
+        decisions."""
         is_same = self._loaded.config is older._loaded.config
         again = _OF_THE_RUN if is_same else (*_OF_THE_RUN, *_OF_THE_SETTINGS)
         for kind, service in older._made.items():
@@ -252,14 +253,15 @@ class Services(Mapping[type, object]):
         )
 
     def _given(self) -> tuple[str, ...]:
-        """What of clawkit's directory it may read: long pages, files of its task, worktrees."""
+        """The parts of clawkit's directory it may read: long pages, files of its task,
+        worktrees."""
         env, key = os.environ, self._scope.session
         given = paths.attachments_dir(env, key), paths.worktrees_dir(env, key)
         return (*(given if self._scope.delegates else ()), paths.pages_dir(env, key))
 
     @property
     def skills(self) -> SkillSnapshot | None:
-        """The skills of the run, as last found; None if there are none."""
+        """The skills of the run last found; None if there are none."""
         if self.run_skills.snapshot is None:
             self.refresh_skills()
         return self.run_skills.snapshot
@@ -268,20 +270,20 @@ class Services(Mapping[type, object]):
         """Find the skills of the run, and read those that have changed."""
         is_hidden = self._is_inside and self._sandbox.access() == "none"
         if self.run_skills.refresh(self._workspace if is_hidden else self._place):
-            # They know their roots from the beginning.
+            # They were created with the old folders.
             for kind in (FileSystem, Search):
                 self._made.pop(kind, None)
 
     def _own_files(self) -> tuple[str, ...]:
-        """Files of clawkit outside its home directory. For others than the owner, also the file
-        whose words run with the rights of the owner."""
+        """Files of clawkit outside its home directory. For anyone but the owner, also the file
+        whose instructions run with owner rights."""
         words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
         plugins = self._loaded.config.plugins
         code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
         return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *code, *words)
 
     def protection(self) -> Protection:
-        """What may only be changed with a person's approval."""
+        """The places that may only be changed with a person's approval."""
         from clawkit.fs.protected_files import Protection
 
         ways = (way for file in self._own_files() for way in ways_of(file))
@@ -295,7 +297,7 @@ class Services(Mapping[type, object]):
         return Protection(own, open=open_, home=user if is_around else "")
 
     def _elsewhere(self) -> list[str]:
-        """State that the configuration puts outside the state directory."""
+        """State that the configuration places outside the state directory."""
         from clawkit.models.providers import agent_dirs
 
         env = {**os.environ, **self._loaded.env}
@@ -308,7 +310,7 @@ class Services(Mapping[type, object]):
     def _cron(self) -> Any:
         from clawkit.automation import SessionCron
 
-        return SessionCron(self._loaded, self._scope)
+        return SessionCron(self._loaded, self._scope, self._rules.tools if self._rules else ())
 
     def _search(self) -> Any:
         from clawkit.fs.search.local import LocalSearch
@@ -407,14 +409,15 @@ class Services(Mapping[type, object]):
         return Mounts(self._loaded.config, around)
 
     async def _cell(self, name: str, entry: McpServer) -> Any:
-        """Where the program of an MCP server runs: confined to what its entry grants."""
+        """The confinement for the program of an MCP server: only what its entry grants."""
         from clawkit.mcp.mounts import Cell
 
         wants, env = entry.sandbox, await self[BaseEnvironment].variables()
-        cwd = entry.cwd or "."
-        cwd = paths.expand(cwd if cwd[0] == "~" else os.path.join(self._workspace, cwd), os.environ)
+        if cwd := entry.cwd or "":
+            cwd = cwd if cwd[0] == "~" else os.path.join(self._workspace, cwd)
+            cwd = paths.expand(cwd, os.environ)
         if not wants.enabled:
-            private_dir(folder := paths.commands_dir(os.environ))
+            private_dir(folder := os.path.join(paths.mcp_dir(os.environ), "run"))
             return Cell(self[ExecHost], None, env, cwd, folder)
         settings = SandboxSettings(
             mode="all",
@@ -430,14 +433,12 @@ class Services(Mapping[type, object]):
             do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
             raise ToolError(f"it cannot be confined: {why}; {do}")
         _, hold, variables = cell.in_sandbox(grants)
-        if wants.workspace_access == "none" and not entry.cwd:
-            cwd = cell.sandbox.workdir
         proxied = {"NODE_USE_ENV_PROXY": "1"} if wants.network == "allowlist" else {}
         env = {**env, **variables, **proxied}
         return Cell(cell.sandbox.host(), hold, env, cwd, variables["TMPDIR"], cell.close)
 
     def _plugged_sandbox(self) -> Callable[[SandboxPaths], Sandbox] | None:
-        """Makes the sandbox of a plugin; None if none is to provide it."""
+        """The factory of a plugin's sandbox; None if no plugin is to provide it."""
         plugins = self._loaded.config.plugins
         slot = plugins.slots.get("sandbox", "") if plugins else ""
         if slot == "none" or not (slot or (self._plugins and self._plugins.fills("sandbox"))):
@@ -491,7 +492,7 @@ class Services(Mapping[type, object]):
         return HookedEnvironment(own, self._plugins, self._around(), self._learn_env)
 
     def _learn_env(self, given: Mapping[str, str]) -> Mapping[str, str]:
-        """The variables of a plugin, checked like those of a call."""
+        """The variables of a plugin, checked like the variables of a call."""
         from clawkit.process.environ import check_overrides
 
         self._redactor.learn([given[name] for name in given if is_secret_name(name)])
@@ -514,7 +515,7 @@ class Services(Mapping[type, object]):
         return open_run_memory(self, self._loaded, self._scope, self._place, self._redactor)
 
     def judge(self, settings: Exec | None = None) -> Judge:
-        """The judge for commands of this run; `settings` replace those in force."""
+        """The judge for commands of this run; `settings` replace the current ones."""
         from clawkit.approvals.judge import Judge
         from clawkit.approvals.path_rules import PathRules
         from clawkit.fs.masks import is_env_file

@@ -1,6 +1,6 @@
 """Files of the user: atomic writes, private directories, locks, and SQLite databases.
 
-Functions for plain files raise OSError, also for their own refusals, so that callers have one
+Functions for plain files raise OSError, including for their own checks, so that callers have one
 exception to catch. Locks and databases raise `ToolError`.
 """
 
@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-_ELSEWHERE = "CLAWKIT_HOME to a directory that can be written"
+_ELSEWHERE = "CLAWKIT_HOME to a writable directory"
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; free some space"),
     **dict.fromkeys((errno.EROFS, errno.EACCES), f"; set {_ELSEWHERE}"),
 }
 _TROUBLE = {
-    # A protocol error: it was busy for seconds while SQLite began to read, without a busy handler.
+    # ProtocolError: it stayed busy for seconds while SQLite began to read, which bypasses the busy
+    # handler.
     **dict.fromkeys(
         ("BusyError", "LockedError", "ProtocolError"), "it is locked by another process; try again"
     ),
@@ -42,7 +43,7 @@ _TROUBLE = {
     **dict.fromkeys(("CorruptError", "NotADBError"), "it is damaged; move it away"),
     **dict.fromkeys(
         ("ReadOnlyError", "CantOpenError"),
-        f"it cannot be written; is the disk read-only? Set {_ELSEWHERE}",
+        f"it cannot be written; check its permissions and the disk, or set {_ELSEWHERE}",
     ),
 }
 _POLL_S = 0.01
@@ -124,7 +125,7 @@ def private_dir(path: str | os.PathLike[str]) -> None:
 
 
 def why_foreign(info: os.stat_result) -> str:
-    """Why other users may have written a file; empty if only its owner or root could."""
+    """Why other users may have written a file; empty if only its owner and root could."""
     if os.geteuid() != 0 and info.st_uid not in (0, os.geteuid()):
         return "belongs to another user"
     return "can be written by others" if info.st_mode & 0o022 else ""
@@ -149,8 +150,8 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
 @contextmanager
 def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None) -> Iterator[None]:
     """Hold the lock file at `path`, created if missing, for the duration of one change. The kernel
-    releases it when the process ends, in whatever way. Raises TimeoutError if another process still
-    holds it after `wait_s`; None waits without a limit. A lock file of another user is refused with
+    releases it however the process ends. Raises TimeoutError if another process still holds it
+    after `wait_s`; None waits without a limit. A lock file of another user is refused with
     OSError."""
     fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600, dir_fd=dir_fd)
     try:
@@ -160,13 +161,14 @@ def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None)
         if wait_s is None:
             fcntl.flock(fd, fcntl.LOCK_EX)
         else:
-            _lock_within(fd, path, wait_s)
+            lock_within(fd, path, wait_s)
         yield
     finally:
         os.close(fd)
 
 
-def _lock_within(fd: int, path: str, wait_s: float) -> None:
+def lock_within(fd: int, path: str, wait_s: float) -> None:
+    """Lock an open file. Raises TimeoutError if another process still holds it after `wait_s`."""
     deadline = time.monotonic() + wait_s
     while True:
         try:
@@ -257,7 +259,7 @@ class DamagedError(ToolError):
 
 class _Access:
     """Exclusive use of a database's connection by one thread; for a change, in a transaction. Not a
-    generator, for speed: everything that an agent says and does is stored through this."""
+    generator, for speed: every message and event of an agent is stored through it."""
 
     __slots__ = ("_database", "_db", "_is_change")
 
@@ -288,7 +290,8 @@ class _Access:
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        """Roll back an open transaction and release the lock; raises `ToolError` if it applies."""
+        """Roll back an open transaction and release the lock; raises `ToolError` for errors of the
+        file."""
         database, db = self._database, self._db
         try:
             if db is not None and db.in_transaction:
@@ -300,8 +303,8 @@ class _Access:
 
 
 class Database:
-    """An SQLite file, created atomically on first use. Anything that goes wrong with it raises a
-    `ToolError` that names the file and says what to do."""
+    """An SQLite file, created atomically on first use. Every failure raises a `ToolError` that
+    names the file and a remedy."""
 
     def __init__(
         self,
@@ -319,7 +322,7 @@ class Database:
         The first of the `migrations` creates the tables; each further one upgrades a file of the
         previous version. With `outlives_power` a power failure loses nothing that was written,
         otherwise at most the last writes. A killed process loses nothing either way. With `erases`,
-        what is deleted is overwritten in the file.
+        deleted data is overwritten in the file.
         """
         self.path = os.path.abspath(path)
         self._what = what
@@ -341,7 +344,7 @@ class Database:
         return _Access(self, is_change=False)
 
     def explain(self, error: BaseException) -> None:
-        """Raise `ToolError` if `error` is about the file; returns for all other errors."""
+        """Raise `ToolError` if `error` is about the file; return for all other errors."""
         import apsw
 
         if isinstance(error, apsw.Error):
@@ -361,8 +364,8 @@ class Database:
             self.leave()
 
     def discard(self, aside: str) -> None:
-        """Move a damaged file aside, unless another process has already replaced it. Only for what
-        can be made again."""
+        """Move a damaged file aside, unless another process has already replaced it. Only for data
+        that can be rebuilt."""
         with self.lock, locked(f"{self.path}.lock"):
             self.leave()
             with suppress(FileNotFoundError):
@@ -398,7 +401,7 @@ class Database:
         with locked(f"{self.path}.lock"):
             if os.path.lexists(self.path):
                 return
-            # SQLite would take what is left of an earlier file for changes to this one.
+            # SQLite would apply the leftover journal of an earlier file to this one.
             for rest in ("-wal", "-shm", ".new", ".new-wal", ".new-shm"):
                 with suppress(FileNotFoundError):
                     os.unlink(self.path + rest)
@@ -406,8 +409,11 @@ class Database:
             os.close(os.open(temp, _CREATE, 0o600))
             with closing(apsw.Connection(temp, apsw.SQLITE_OPEN_READWRITE)) as db:
                 db.execute("PRAGMA journal_mode = WAL")
+                # One transaction, because each one is flushed to disk.
+                db.execute("BEGIN")
                 self._migrate(db, 0)
                 db.pragma("application_id", self._application)
+                db.execute("COMMIT")
             os.rename(temp, self.path)
 
     def _open(self) -> Connection:

@@ -1,4 +1,4 @@
-"""Turns messages to an agent into turns, one at a time, and streams their events."""
+"""Runs the turns for messages to an agent, one at a time, and streams their events."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Turns:
         self._lanes: Lanes | None = None
         self.left = asyncio.Event()
         self.warms_up = True
-        """Whether the first command is prepared for, which takes a process, before there is one."""
+        """Whether to start the helper process of commands before the first command."""
 
     def enter(self) -> Lanes:
         """Register this agent with the lanes of the running event loop, and return them."""
@@ -101,8 +101,8 @@ class Turns:
         group: Hashable = None,
         is_new: bool = True,
     ) -> asyncio.Future[TurnEnded]:
-        """Post a message. The default mode is the one configured for the channel. One that is not
-        new was accepted before, so there is room for it."""
+        """Post a message. The default mode is the one configured for the channel. With `is_new`
+        false, the message was accepted before and is exempt from the queue's limit."""
         self.enter()
         if mode is not None and mode not in get_args(Mode):
             raise ToolInputError(f"unknown mode {mode!r}; use one of {', '.join(get_args(Mode))}")
@@ -113,7 +113,7 @@ class Turns:
         return self.lane.post(Post(message, schema, tell, begin), mode, limits, group)
 
     def _invoke_skill(self, message: User) -> User:
-        """A message that begins with `/NAME` of a skill, as the model gets it."""
+        """Expand a message that begins with `/NAME` of a skill."""
         first = message.content[0] if message.content else None
         if message.source or not isinstance(first, Text) or not first.text.startswith("/"):
             return message
@@ -123,7 +123,10 @@ class Turns:
 
     async def send(self, said: Words, schema: str = "", *, tell: Tell | None = None) -> TurnEnded:
         """Run a separate turn for a message. Cancelling the task aborts the turn."""
-        turn = self.post(said, "followup", schema=schema, tell=tell)
+        return await self.follow(self.post(said, "followup", schema=schema, tell=tell))
+
+    async def follow(self, turn: asyncio.Future[TurnEnded]) -> TurnEnded:
+        """Wait for the turn of a posted message. Cancelling the task aborts the turn."""
         try:
             return await asyncio.shield(turn)
         except asyncio.CancelledError:
@@ -169,7 +172,7 @@ class Turns:
         agent, talk = self._agent, self._agent.conversation
         message = join([post.message for post in posts])
         if _is_from_session(message) and agent.has_overrides:
-            # What the owner set for themselves is not for others; the message stays in the mailbox.
+            # The owner's overrides must not serve others; the message stays in the mailbox.
             return TurnEnded("error", error=f"its owner has overridden settings there; {LATER}")
         if isinstance(agent.kit.run.services, Services):
             agent.kit.run.services.refresh_skills()
@@ -246,7 +249,7 @@ class Turns:
         return self.last if is_other else ended
 
     async def _wait(self, waits: set[asyncio.Future[Any]]) -> None:
-        """Wait for one of them, with the slot of this turn free for others."""
+        """Wait for one of them, releasing the slot of this turn meanwhile."""
         agent = self._agent
         keep = agent.messenger.under_way if agent.messenger else ()
         try:
@@ -264,7 +267,7 @@ class Turns:
         return None if message is None else await self.send(message, schema)
 
     async def _warm_up(self, sent: asyncio.Event) -> None:
-        """Prepare for a first command once the request was sent, while the model is thinking."""
+        """Prepare for a first command after the request was sent, while the model is thinking."""
         with suppress(TimeoutError):
             await asyncio.wait_for(sent.wait(), WARM_UP_S)
         run = self._agent.kit.run
@@ -275,8 +278,8 @@ class Turns:
 async def stream_events(
     agent: Agent, said: str | Iterable[Block], *, tree: bool
 ) -> AsyncGenerator[Event]:
-    """The events of a message's turn as they happen, with `tree` also those of all sub-agents; the
-    last one is a `TurnEnded` of the agent."""
+    """The events of a message's turn as they happen, with `tree` including those of all sub-agents;
+    the last one is the agent's `TurnEnded`."""
     events: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def put(event: Event) -> None:

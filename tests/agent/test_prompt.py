@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 from tests.agent.talking import open_agent
 
-from clawkit import tool
+from clawkit import Agent, tool
 from clawkit.agent.prompt import (
     Mode,
     Surroundings,
@@ -137,6 +137,21 @@ def test_only_plain_files_of_the_workspace_are_read(tmp_path: Path) -> None:
     (place / ".env").write_text("TOKEN=key")
     (place / "IDENTITY.md").symlink_to(".env")
     assert read_workspace_files(str(place)) == [WorkspaceFile("MEMORY.md", "inside")]
+
+
+async def test_a_link_shows_nothing_that_rules_deny(tmp_path: Path) -> None:
+    (tmp_path / "private.md").write_text("what no model may read")
+    (tmp_path / "notes.md").write_text("plain")
+    (tmp_path / "AGENTS.md").symlink_to("private.md")
+    (tmp_path / "CLAUDE.md").symlink_to("private.md")
+    (tmp_path / "TOOLS.md").symlink_to("notes.md")
+    rules = [{"tool": "group:fs", "params": {"path": "private.md"}, "effect": "deny"}]
+    async with Agent.open(
+        {"tools": {"rules": rules}}, workspace=tmp_path, model=ScriptedModel()
+    ) as agent:
+        said = agent.prompt()
+    assert "plain" in said
+    assert "what no model may read" not in said
 
 
 def test_what_nobody_sees_in_a_file_is_not_said(tmp_path: Path) -> None:

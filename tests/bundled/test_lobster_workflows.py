@@ -12,6 +12,7 @@ from tests.bundled.lobster_kit import Person, open_kit, output, resume, run
 
 from clawkit.core.result import Result
 from clawkit.core.tool import tool
+from clawkit.installation import how_to_add
 
 YAML = """
 # Comments are allowed.
@@ -148,6 +149,8 @@ async def test_a_loop_is_bounded(tmp_path: Path) -> None:
         (tmp_path / "many").write_text(json.dumps([1] * 10_001))
         assert "got 10,001 items" in await output(kit, "w.json", maxStdoutBytes=16_000_000)
         (tmp_path / "many").write_text(json.dumps([1] * 10_000))
+        steps = [{"id": f"c{number}", "pipeline": "head"} for number in range(50)]
+        write(tmp_path, "w.json", source, {**loop, "steps": steps})
         late = await output(kit, "w.json", maxStdoutBytes=16_000_000, timeoutMs=250)
         assert "timed out after 250 ms" in late
 
@@ -207,5 +210,5 @@ async def test_without_its_parser_yaml_is_refused_and_json_is_not(
     (tmp_path / "a.lobster").write_text(YAML)
     write(tmp_path, "b.json", {"id": "a", "run": "echo 1"})
     async with open_kit(tmp_path) as kit:
-        assert "pip install 'clawkit[workflows]'" in await output(kit, "a.lobster")
+        assert how_to_add("workflows") in await output(kit, "a.lobster")
         assert await output(kit, "b.json") == [1]

@@ -162,9 +162,9 @@ def test_an_agent_is_removed(agents: Type, file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "id_", "message"),
     [
-        ("{agents: {entries: {one: {default: true}, two: {}}}}", "one", "is the default agent"),
+        ("{agents: {entries: {one: {default: true}, two: {}}}}", "one", "then 'main' is used"),
         ("{agents: {list: [{id: 'main'}, {id: 'two'}]}}", "main", "is the default agent"),
-        ("{agents: {list: [{id: 'two'}]}}", "two", "is the only agent"),
+        ("{agents: {list: [{id: 'two'}]}}", "two", "then 'main' is the only one"),
     ],
 )
 def test_the_default_and_the_last_one_need_force(
@@ -184,9 +184,9 @@ def test_an_unknown_agent_is_told_with_what_is_near(agents: Type, file: Path) ->
     done = agents("remove", "reserch")
     assert done.code == 2
     assert "did you mean 'research'?" in done.err
-    assert "there are: research, two" in agents("remove", "zzz").err
+    assert "it has research, two" in agents("remove", "zzz").err
     write(file, "{}")
-    assert "the configuration has no agent 'zzz': it lists none" in agents("remove", "zzz").err
+    assert "the configuration has no agent 'zzz'; it has none" in agents("remove", "zzz").err
 
 
 def test_an_agent_of_an_included_file_is_left_alone(agents: Type, file: Path) -> None:

@@ -318,7 +318,7 @@ def test_what_runs_files_of_the_project_is_proposed_with_a_remark(
         pytest.skip("there is no make")
     for _ in range(2):
         Audit(audit_file(os.environ)).write(record("make test", cwd=str(workspace)))
-    assert "  But: it runs what the project's files say.\n" in clawkit("suggest").out
+    assert "  But: it runs code from the project's files.\n" in clawkit("suggest").out
 
 
 def test_watching_needs_a_terminal(clawkit: Clawkit) -> None:

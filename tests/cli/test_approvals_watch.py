@@ -137,7 +137,7 @@ def test_a_second_one_says_that_one_is_running(watch: Callable[[], Terminal], so
     first.until(READY)
     second = watch()
     assert second.end() == 1
-    assert "something else already answers requests, probably another" in second.shown
+    assert "another process already answers requests, probably another" in second.shown
     assert socket.exists()
     first.type(b"\x03")
     assert first.end() == 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.asking import PROGRAM
+from tests.cli.asking import PROGRAM, SLOW
 from tests.ui.screen import PROMPT, READY, Screen
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall
@@ -363,6 +363,34 @@ async def test_what_is_typed_meanwhile_is_read_before_the_next_answer(
         await screen.until_gone("queued:")
 
 
+async def test_lines_that_arrive_together_are_read_in_their_order(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    async with ScriptedServer() as server:
+        server.add("First.", "Then.", "At last.")
+        screen = chat("--config", config(server))
+        await screen.until(READY)
+        screen.type("alpha\rbeta\r/later gamma\r")
+        await screen.until("At last.")
+        last = "".join(str(m) for m in server.requests[-1].body["messages"])
+        assert last.index("alpha") < last.index("beta") < last.index("gamma")
+
+
+async def test_a_message_is_interrupted_by_a_key_that_arrives_with_it(
+    chat: Open, config: Callable[..., str]
+) -> None:
+    async with ScriptedServer() as server:
+        server.add("Beta it is.")
+        screen = chat("--config", config(server))
+        await screen.until(READY)
+        screen.type("alpha\r\x03")
+        await screen.until("interrupted")
+        await screen.say("beta")
+        await screen.until("Beta it is.")
+        assert len(server.requests) == 1
+        assert "never awaited" not in screen.text
+
+
 async def test_the_configured_mode_says_what_becomes_of_what_is_typed_meanwhile(
     chat: Open, config: Callable[..., str]
 ) -> None:
@@ -587,6 +615,15 @@ def test_a_word_that_quits_elsewhere_quits(workspace: Path, word: str) -> None:
     assert talked.stdout.endswith('"a.txt"\n"src/"\n')
 
 
+def test_standard_streams_may_be_closed(workspace: Path) -> None:
+    (workspace / "list.sh").write_text('exec 0<&- 1>&-; exec "$@"\n')
+    for args in (["chat", "list"], ["approvals", "check", "ls"], ["chat", "/plan"]):
+        line = ["sh", "list.sh", *SLOW, *args]
+        done = subprocess.run(line, cwd=workspace, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        assert "unexpected" not in done.stderr
+
+
 @pytest.mark.parametrize("term", ["dumb", "xterm-256color"])
 async def test_exit_ends_the_chat_in_any_terminal(chat: Open, term: str) -> None:
     screen = chat(TERM=term)
@@ -617,6 +654,8 @@ async def test_a_simple_terminal_has_lines_and_questions(chat: Open, workspace: 
     screen.type("y\n")
     await screen.until("(no output)")
     assert (workspace / "made").exists()
+    screen.type("list\n")
+    await screen.until("· ls")
     screen.type("!sleep 60\n")
     await screen.until("means no):", 2)
     screen.type("y\n")
@@ -627,12 +666,13 @@ async def test_a_simple_terminal_has_lines_and_questions(chat: Open, workspace: 
     await screen.until("interrupted")
     screen.type("\x04")
     assert await screen.end() == 1
+    assert "To continue later: clawkit chat --session " in screen.text
     assert screen.is_as_before()
     assert b"\x1b" not in screen.raw
 
 
 SEARCH = '/tool web_search {"query": "x"}'
-NO_SERVICE = "no search service is chosen"
+NO_SERVICE = "no search service is configured"
 
 
 @pytest.fixture

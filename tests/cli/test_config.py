@@ -424,6 +424,59 @@ def test_validate_shows_warnings(config: Config, file: Path) -> None:
     assert config("validate", "--json").json["warnings"][0]["path"] == "hooks.token"
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "{plugins: {entries: {duckduckgo: {config: {webSearch: {safeSerch: 'off'}}}}}}",
+            "plugins.entries.duckduckgo.config.webSearch.safeSerch: unknown setting. "
+            "Did you mean 'safeSearch'?",
+        ),
+        (
+            "{plugins: {entries: {exa: {config: {webSearch: {apiKey: 'k', type: 'slow'}}}}}}",
+            "plugins.entries.exa.config.webSearch.type: use one of auto, neural",
+        ),
+        (
+            "{plugins: {entries: {exa: {config: {webSearch: {apiKey: 7}}}}}}",
+            "plugins.entries.exa.config.webSearch.apiKey: must be a string or a secret reference",
+        ),
+        (
+            "{memory: {search: {provider: 'opnai'}}}",
+            "memory.search.provider: unknown embedding provider 'opnai'. Did you mean 'openai'?",
+        ),
+        (
+            "{agents: {entries: {a: {memorySearch: {fallback: 'nobody'}}}}}",
+            "memory.search.fallback: unknown embedding provider 'nobody'. Known are: openai, ",
+        ),
+        (
+            "{memory: {search: {provider: 'local', fallback: 'lab'}},"
+            " models: {providers: {lab: {baseUrl: 'http://127.0.0.1:9/v1'}}}}",
+            "memory.search.fallback: 'lab' has no default model",
+        ),
+    ],
+)
+def test_validate_warns_about_search_services_and_embedding_providers(
+    config: Config, file: Path, text: str, words: str
+) -> None:
+    file.write_text(text, encoding="utf-8")
+    done = config("validate")
+    assert (done.code, done.err.count("warning: "), words in done.err) == (0, 1, True), done.err
+
+
+def test_validate_leaves_embeddings_that_are_not_used_or_come_from_a_plugin(
+    config: Config, file: Path
+) -> None:
+    for search in ("enabled: false, provider: 'opnai'", "provider: 'plugin'", "provider: 'auto'"):
+        file.write_text(f"{{memory: {{search: {{{search}}}}}}}", encoding="utf-8")
+        assert config("validate").err == ""
+
+
+def test_validate_suggests_a_search_service(config: Config, file: Path) -> None:
+    file.write_text("{tools: {web: {search: {provider: 'brvae'}}}}", encoding="utf-8")
+    done = config("validate")
+    assert (done.code, "'brvae'. Did you mean 'brave'?" in done.err) == (2, True)
+
+
 def test_validate_warns_once_about_a_section_without_effect(config: Config, file: Path) -> None:
     file.write_text("{ browser: { enabled: true, headless: true } }", encoding="utf-8")
     done = config("validate")

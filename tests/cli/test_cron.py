@@ -99,7 +99,7 @@ def test_a_phrase_becomes_a_job_whose_meaning_and_next_times_are_shown(cron: Cro
     assert lines[7] == "result:  reported in the main session"
     assert done.err.startswith("added 'news' (")
     assert (
-        "nothing runs jobs now: start `clawkit gateway start` or `clawkit cron serve`" in done.err
+        "no scheduler is running: run `clawkit gateway start` or `clawkit cron serve`" in done.err
     )
     [job] = cron("list", "--json").json["jobs"]
     assert job["schedule"] == {
@@ -115,7 +115,7 @@ def test_words_need_no_quotes_and_json_has_the_times(cron: Cron) -> None:
     assert found["means"].startswith("every 2 hours from 20")
     assert len(found["next"]) == 5
     assert found["job"]["nextRunAtMs"] > 0
-    assert "nothing runs" in found["note"]
+    assert "no scheduler" in found["note"]
 
 
 def test_a_dry_run_adds_nothing(cron: Cron) -> None:
@@ -231,10 +231,10 @@ def test_jobs_can_wait_for_commands(cron: Cron) -> None:
         (["in 2 hours", "-m", "x", "--exact"], "'exactly' has no effect"),
         (
             ["every day at 9 UTC", "-m", "x", "--tz", "Europe/Vienna"],
-            "--tz: the schedule has a zone already, UTC",
+            "--tz: the schedule already has a zone, UTC",
         ),
         (["every day at 9", "--on-exit", "ls", "-m", "x"], "give one of SCHEDULE, --on-exit"),
-        (["--on-exit", "ls", "--tz", "UTC", "-m", "x"], "--tz and --exact are for a SCHEDULE"),
+        (["--on-exit", "ls", "--tz", "UTC", "-m", "x"], "--tz and --exact require a SCHEDULE"),
         (["every day at 9", "--match", "x", "-m", "x"], "--match is for --stream"),
         (["every day at 9", "--command"], "--command needs a command"),
         (["every day at 9", "--command", "ls", "--model", "a/b"], "--model is for --message"),
@@ -285,10 +285,21 @@ def test_a_job_is_changed_by_the_options_of_add(cron: Cron) -> None:
     assert cron("edit", "other", "--session", "main").code == 2
 
 
+def test_tools_and_a_model_that_do_not_exist_are_warned_of(cron: Cron) -> None:
+    wrong = cron("add", "every day at 9", "-m", "x", "--tools", "raed,exec", "--model", "foo/bar")
+    assert wrong.code == 0
+    assert "in a new session with foo/bar\ntools:   raed, exec\n" in wrong.out
+    assert "--tools: 'raed' matches no tool; did you mean 'read'?" in wrong.err
+    assert "--model: unknown provider 'foo'" in wrong.err
+    right = cron("add", "every day at 9", "-m", "x", "--tools", "", "--model", "clawkit/operator")
+    assert "tools:   none\n" in right.out
+    assert "--" not in right.err
+
+
 def test_a_job_can_become_one_of_another_kind(cron: Cron) -> None:
     cron("add", "every day at 9 UTC", "--command", "ls", "--name", "it")
     reminder = cron("edit", "it", "--event", "stretch")
-    assert 'the default agent is told "stretch" in the main session' in reminder.out
+    assert 'the default agent gets "stretch" in the main session' in reminder.out
     turn = cron("edit", "it", "-m", "hello")
     assert 'the default agent answers "hello" in a new session' in turn.out
     assert cron("edit", "it", "--session", "session:notes").code == 0
@@ -421,7 +432,7 @@ def test_a_disabled_job_needs_force(cron: Cron) -> None:
     cron("add", "every day at 9", "--command", "true", "--name", "off", "--disabled")
     refused = cron("run", "off")
     assert refused.code == 1
-    assert "it is disabled; --force runs it nevertheless" in refused.err
+    assert "it is disabled; --force runs it anyway" in refused.err
     assert cron("run", "off", "--force").code == 0
 
 
@@ -431,10 +442,10 @@ def test_jobs_that_are_switched_off_are_not_run(
     cron("add", "every day at 9", "--command", "true", "--name", "it")
     monkeypatch.setenv("CLAWKIT_SKIP_CRON", "1")
     done = cron("run", "it")
-    assert (done.code, done.err) == (1, "clawkit: jobs are not run: CLAWKIT_SKIP_CRON is set\n")
+    assert (done.code, done.err) == (1, "clawkit: jobs do not run: CLAWKIT_SKIP_CRON is set\n")
     monkeypatch.delenv("CLAWKIT_SKIP_CRON")
     configure(home, "{cron: {enabled: false}}")
-    assert "jobs are not run: cron.enabled is false" in cron("run", "it").err
+    assert "jobs do not run: cron.enabled is false" in cron("run", "it").err
     assert "cron.enabled is false" in cron("list").err
     assert cron("runs").out == "Nothing has run yet.\n"
 
@@ -509,7 +520,7 @@ def test_serve_runs_jobs_and_ends_cleanly(
     cron: Cron, serving: Serving, number: signal.Signals
 ) -> None:
     done = cron("add", "every 2 seconds", "--command", "echo t$((1))ick", "--name", "tick")
-    assert "nothing runs" not in done.err
+    assert "no scheduler" not in done.err
     assert "  t1ick" in serving.until("t1ick")
     status = cron("status")
     assert f"run by: clawkit cron serve, process {serving.process.pid}" in status.out
@@ -551,9 +562,9 @@ def test_wake_tells_a_session(cron: Cron, home: Path) -> None:
     assert "there is no session agent:main:main yet" in missing.err
     cron("add", "every day at 9", "-m", "list", "--name", "it")
     cron("run", "it")
-    assert cron("hello", command="wake").err == "it reads it with its next turn\n"
+    assert cron("hello", command="wake").err == "it reads it in its next turn\n"
     now = cron("hello", "--now", "--json", command="wake")
-    assert now.json["note"] == "nothing runs jobs now: it waits until then"
+    assert now.json["note"] == "queued until a scheduler runs"
     empty = cron(" ", command="wake")
     assert (empty.code, "the text must not be empty" in empty.err) == (2, True)
     unknown = cron("hello", "--agent", "nobody", command="wake")
@@ -667,12 +678,12 @@ def test_jobs_of_openclaw_are_added_with_what_was_left_out(
     assert done.out == (
         "job: Morning brief\n"
         "  every day at 07:00 America/Los_Angeles\n"
-        "  delivery: slack (accountId, channel, to) is left out; results are reported in the main "
+        "  delivery: slack (accountId, channel, to) is dropped; results are reported in the main "
         "session\n"
         "job: Deploys\n"
         "  every hour from 2026-03-06T12:55:13.680Z\n"
-        "  isolation is left out: results are reported as the delivery says\n"
-        "  delivery: telegram (channel, to) is left out; results are reported in the main session\n"
+        "  isolation is dropped: delivery decides how results are reported\n"
+        "  delivery: telegram (channel, to) is dropped; results are reported in the main session\n"
         "job: Stretch\n"
         f"  {cron('next', '0 15 * * 1-5').out.splitlines()[0]}\n"
     )
@@ -711,8 +722,8 @@ def test_nothing_is_imported_if_one_job_is_invalid(
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "this is not a file of jobs"),
-        ({"version": 2, "jobs": []}, "this file has version 2; 1 can be read"),
+        ("{", "this is not a jobs file of OpenClaw"),
+        ({"version": 2, "jobs": []}, "version 2 of this file is not supported; use 1"),
         ({"a": 1}, 'it has no list "jobs"'),
         ('"x"', 'it has no list "jobs"'),
     ],
@@ -739,7 +750,7 @@ def test_doctor_reports_jobs_that_nothing_runs_and_jobs_that_fail(
     assert doctored(cron) == []
     for name in ("fine", "bad", "off"):
         cron("add", "every day at 9", "-m", "x", "--name", name)
-    assert doctored(cron) == [("warn", "3 jobs, 3 enabled, and nothing runs them")]
+    assert doctored(cron) == [("warn", "3 jobs, 3 enabled, but no scheduler is running")]
     set_state("bad", JobState(consecutive_errors=2, last_error="no network"))
     set_state("off", JobState(auto_disabled="10 failures in a row", last_error="x"), enabled=False)
     store = cron_store()
@@ -753,10 +764,10 @@ def test_doctor_reports_jobs_that_nothing_runs_and_jobs_that_fail(
         assert "clawkit disabled it: 10 failures in a row" in cron("show", "off").out
     store.close()
     monkeypatch.setenv("CLAWKIT_SKIP_CRON", "1")
-    assert "CLAWKIT_SKIP_CRON is set, so they are not run" in doctored(cron)[0][1]
+    assert "CLAWKIT_SKIP_CRON is set, so they do not run" in doctored(cron)[0][1]
     monkeypatch.delenv("CLAWKIT_SKIP_CRON")
     configure(home, "{cron: {enabled: false}}")
-    assert "cron.enabled is false, so they are not run" in doctored(cron)[0][1]
+    assert "cron.enabled is false, so they do not run" in doctored(cron)[0][1]
 
 
 def test_doctor_reports_a_store_that_cannot_be_used(cron: Cron, home: Path) -> None:
@@ -764,7 +775,7 @@ def test_doctor_reports_a_store_that_cannot_be_used(cron: Cron, home: Path) -> N
     file = home / "cron.sqlite"
     file.chmod(0o644)
     [(level, what)] = doctored(cron)
-    assert (level, what) == ("error", f"{file} is accessible to other users, so jobs are not run")
+    assert (level, what) == ("error", f"{file} is accessible to other users, so jobs do not run")
     file.chmod(0o600)
     file.write_bytes(b"x" * 4096)
     for each in home.glob("cron.sqlite-*"):
@@ -798,7 +809,7 @@ def far(near: Home, tmp_path: Path) -> Home:
 def test_with_a_remote_gateway_commands_are_about_its_jobs(near: Home, far: Home) -> None:
     added = far.run("cron", "add", "every day at 9 UTC", "-m", "!echo t$((1))wo", "--name", "far")
     assert added.returncode == 0, added.stderr
-    assert "nothing runs" not in added.stderr
+    assert "no scheduler" not in added.stderr
     assert json.loads(near.run("cron", "show", "far", "--json").stdout)["job"]["name"] == "far"
     ran = far.run("cron", "run", "far")
     assert (ran.returncode, ran.stdout.splitlines()[1:]) == (0, ["  t1wo"]), ran.stderr

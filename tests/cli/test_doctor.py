@@ -15,6 +15,7 @@ from tests.cli.asking import PROGRAM
 
 from clawkit.cli.doctor_checks import MAX_AGENTS
 from clawkit.cli.main import run
+from clawkit.installation import how_to_add
 from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
 
 OLD = """\
@@ -117,6 +118,15 @@ def test_a_broken_file_is_no_reason_to_fail(doctor: Doctor, file: Path, data: by
         assert done.code == 2
         assert "unexpected" not in done.err
     assert file.read_bytes() == data
+
+
+def test_a_configuration_that_cannot_be_read(doctor: Doctor, file: Path) -> None:
+    file.symlink_to(file.name)  # root could read a file without permissions
+    done = doctor("--json")
+    assert done.code == 2
+    (found,) = done.found("config", "error")
+    assert "cannot be read" in found["what"]
+    assert found["do"] == f"make it readable: ls -l {file}"
 
 
 def test_a_directory_as_configuration(doctor: Doctor, file: Path) -> None:
@@ -452,7 +462,7 @@ def test_what_is_not_installed_is_a_warning(
     done = doctor("--json")
     said = {each["do"]: each["level"] for each in done.json["findings"]}
     for extra in ("tui", "screen", "pdf"):
-        assert said[f"pip install 'clawkit[{extra}]'"] == "warn"
+        assert said[how_to_add(extra)] == "warn"
 
 
 def test_the_file_of_an_openclaw_is_offered(doctor: Doctor, file: Path) -> None:
@@ -503,8 +513,10 @@ def test_the_search_service_is_told(
             f"{{tools: {{web: {{search: {{provider: '{id_}'}}}}}}, plugins: {{entries: {entry}}}}}"
         )
 
-    assert said("{}") == ("ok", "no search service is chosen: web_search asks at its first use")
-    assert said("{tools: {web: {search: {enabled: false}}}}")[1].startswith("web search is off")
+    assert said("{}") == ("ok", "no search service is configured: web_search asks at its first use")
+    assert said("{tools: {web: {search: {enabled: false}}}}")[1].startswith(
+        "web search is disabled"
+    )
     assert said(named("brave")) == ("error", "web search by Brave has no key")
     assert said(named("searxng")) == ("error", "web search by SearXNG has no address")
     assert said(named("duckduckgo")) == ("ok", "web search by DuckDuckGo")
@@ -539,7 +551,7 @@ def test_memory_is_looked_at_and_not_touched(
     [index] = (home / "memory").glob("*.sqlite")
     index.chmod(0o644)
     write(file, "{memory: {search: {enabled: false}}}")
-    assert "turned off" in str(doctor(*at).found("memory", "ok"))
+    assert "is disabled" in str(doctor(*at).found("memory", "ok"))
     write(file, '{agents: {list: [{id: "a", workspace: "/nowhere"}]}}')
     assert "agent 'a': memory was not checked" in str(doctor("--json").found("memory", "warn"))
     write(file, "{}")

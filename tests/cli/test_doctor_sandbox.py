@@ -11,7 +11,7 @@ import pytest
 from tests.cli.test_sandbox import BACKENDS
 
 from clawkit.cli.doctor_services import check_sandbox
-from clawkit.cli.sandbox_explain import advise
+from clawkit.cli.sandbox_explain import advise, look_at_engine
 from clawkit.config.load import loads
 from clawkit.process import landlock
 from clawkit.sandbox.local import probe_bwrap
@@ -126,28 +126,38 @@ def test_settings_with_effect_are_not_told() -> None:
     assert not [words for _, words in say({"writePaths": ["/x"]}) if "no effect" in words]
 
 
-def engine(place: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> Found:
-    """What is said of a docker that is a script."""
-    program = place / "docker"
-    program.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
-    return say({"mode": "all", "backend": "docker"})
+def test_an_engine_that_is_missing_silent_or_without_the_image_is_an_error(tmp_path: Path) -> None:
+    def look(text: str) -> str:
+        program = tmp_path / "docker"
+        program.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+        program.chmod(0o755)
+        return "; ".join(look_at_engine("docker", "box", str(program)) or ())
+
+    assert look("echo 'no daemon here' >&2; exit 1").startswith(
+        "docker does not respond (no daemon"
+    )
+    without = look('test "$1" = info')
+    assert "does not have the image 'box'" in without
+    assert "clawkit sandbox build --engine docker" in without
+    assert look("true") == ""
+    assert look_at_engine("no-engine", "box") == (
+        "no-engine is not installed",
+        "apt-get install podman",
+    )
 
 
-def test_an_engine_that_is_missing_silent_or_without_the_image_is_an_error(
+def test_an_engine_in_the_path_of_an_agent_is_not_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    silent = engine(tmp_path, "echo 'no daemon here' >&2; exit 1", monkeypatch)
-    assert (silent[1][0], silent[1][1][:23]) == ("error", "docker does not respond")
-    assert "no daemon here" in silent[1][1]
-    empty = engine(tmp_path, 'test "$1" = info', monkeypatch)
-    assert "does not have the image 'clawkit-sandbox:bookworm-slim'" in empty[1][1]
-    assert "clawkit sandbox build --engine docker" in empty[1][1]
-    ready = engine(tmp_path, "true", monkeypatch)
-    assert [level for level, _ in ready] == ["ok", "ok"]
-    monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))
-    assert "docker is not installed" in say({"mode": "all", "backend": "docker"})[1][1]
+    program = tmp_path / "docker"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nowhere.sock")
+    [_, (level, said)] = say({"mode": "all", "backend": "docker"})
+    assert level == "error"
+    assert "docker" in said
+    assert not (tmp_path / "ran").exists()
 
 
 def test_what_is_the_same_for_all_agents_is_said_once() -> None:

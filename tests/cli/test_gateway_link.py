@@ -66,16 +66,33 @@ async def test_it_gives_up_after_a_while_and_says_what_to_type(
         cancelled = asyncio.ensure_future(follower.call("agent.wait", {"runId": "none"}))
         await follower.call("health", {})
         assert not waiting.done(), "what the next gateway can do is kept for it"
-    with pytest.raises(ToolError, match=r"cannot be made again: .*\. Type this\.$"):
+    with pytest.raises(ToolError, match=r"could not be restored: .*forwarded\? Type this\.$"):
         await waiting
     assert cancelled.done()
-    assert str(follower.error).startswith("the connection to the gateway was lost, and")
+    assert str(follower.error).startswith("the connection to the gateway was lost and")
     [lost] = follower.shown
     assert isinstance(lost, events.Voided)
     assert "(service restart); connecting again" in lost.reason
-    with pytest.raises(ToolError, match="there is no connection to the gateway now"):
+    with pytest.raises(ToolError, match="not connected to the gateway"):
         await follower.call("health", {})
     follower.leave()
+
+
+@pytest.mark.parametrize(
+    ("why", "shown"),
+    [
+        ("lost", "lost. Type this."),
+        ("it stopped.", "it stopped. Type this."),
+        ("is its port forwarded?", "is its port forwarded? Type this."),
+        ("the versions differ. Type this.", "the versions differ. Type this."),
+    ],
+)
+async def test_advice_is_one_sentence_after_the_reason(why: str, shown: str) -> None:
+    async with serve({}) as ground:
+        follower = Follower(await in_thread(connect, target_of(ground)))
+        follower._give_up(why)
+        assert str(follower.error) == shown
+        follower.leave()
 
 
 async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +111,7 @@ async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.Monk
             client.close(1012, "service restart")
         await follower.told.wait()
         slept[0] = 3_600.0
-        with pytest.raises(ToolError, match="before it said whether it did this"):
+        with pytest.raises(ToolError, match="before it confirmed this"):
             await waiting
         assert ground.gateway.live.run("k") is None
         assert (await follower.call("health", {}))["ok"]
@@ -119,7 +136,7 @@ async def test_what_was_sent_before_this_machine_slept_is_not_sent_again(
             if is_heard:
                 client.tell("tick", b"{}")
             client.close(1012, "service restart")
-        with pytest.raises(ToolError, match="before it said whether it did this"):
+        with pytest.raises(ToolError, match="before it confirmed this"):
             await waiting
         assert ground.gateway.live.run("k") is None
         follower.leave()
@@ -143,7 +160,7 @@ async def test_a_connection_that_breaks_again_and_again_gives_no_more_time(
             past[0] += gateway_link.GIVE_UP_S * 0.6
             while not follower.is_connected:
                 await asyncio.sleep(0.01)
-        with pytest.raises(ToolError, match="before it said whether it did this"):
+        with pytest.raises(ToolError, match="before it confirmed this"):
             await asyncio.wait_for(waiting, 20)
         follower.leave()
 

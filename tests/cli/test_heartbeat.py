@@ -63,7 +63,7 @@ def test_every_agent_is_explained(heartbeat: Type) -> None:
         "  next: once something runs jobs",
         "  today: 0 of 300 beats, $0.00 of $0.50",
         "other: off: only the default agent and those with heartbeat settings have one",
-        "note: nothing runs jobs now: start `clawkit gateway start` or `clawkit cron serve`",
+        "note: no scheduler is running: run `clawkit gateway start` or `clawkit cron serve`",
     ]
     assert [row["enabled"] for row in status(heartbeat)] == [False, True, False]
 
@@ -109,7 +109,7 @@ def test_the_last_beat_and_the_cost_of_the_day_are_shown(heartbeat: Type) -> Non
 def test_running_one_needs_something_that_runs_it(heartbeat: Type) -> None:
     configure()
     code, _, err = heartbeat("run")
-    assert (code, "nothing runs jobs now" in err) == (1, True)
+    assert (code, "no scheduler is running" in err) == (1, True)
     configure(list=[{"id": "main"}])
     code, _, err = heartbeat("run", "--agent", "nobody")
     assert (code, "there is no agent 'nobody'" in err) == (2, True)

@@ -170,6 +170,9 @@ def test_the_help_of_a_group_imports_no_command_of_it() -> None:
             "6",
             "plain,git\nplain,git-read\n",
         ),
+        ("bash", "clawkit config validate --config a", "4", "file,a\n"),
+        ("bash", "clawkit chat --workspace a", "3", "file,a\n"),
+        ("bash", "clawkit tools run a", "3", "file,a\n"),
     ],
 )
 def test_a_shell_completes_commands_and_options(shell: str, words: str, at: str, said: str) -> None:

@@ -76,7 +76,7 @@ def test_without_servers_the_commands_say_so(mcp: Type) -> None:
     for command in ("list", "tools", "refresh"):
         code, out, err = mcp(command)
         assert (code, out) == (0, "")
-        assert "No MCP server is configured" in err
+        assert "No MCP servers are configured" in err
 
 
 def test_resources_and_prompts_are_listed(mcp: Type, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_what_fails_is_said_and_is_the_exit_code(mcp: Type, tmp_path: Path) -> N
     code, _, err = mcp("show", "goood")
     assert (code, "did you mean 'good'?" in err) == (2, True)
     code, _, err = mcp("login", "good")
-    assert (code, "is a program, which needs no login" in err) == (1, True)
+    assert (code, "is a local program, which needs no login" in err) == (1, True)
 
 
 def test_changed_tools_are_accepted_by_a_person(

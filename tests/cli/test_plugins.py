@@ -177,7 +177,8 @@ def test_unknown_plugins_and_roles_are_reported(type_in: Type) -> None:
     assert type_in("plugins", "info", "dise").code == 2
     write("dice", SURE)
     enabled = type_in("plugins", "enable", "dise", "--yes")
-    assert "there is no plugin 'dise'; did you mean 'dice'?" in enabled.err
+    assert "unknown plugin 'dise'; did you mean 'dice'?" in enabled.err
+    assert "/plugins or in plugins.load.paths" in type_in("plugins", "enable", "./x.py").err
 
 
 def test_a_plugin_that_cannot_be_loaded_is_reported_when_it_is_enabled(type_in: Type) -> None:

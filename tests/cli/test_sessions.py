@@ -243,7 +243,7 @@ class TestShow:
         assert "there is no session 'tets'; did you mean 'tests'?" in done.err
         done = sessions("show", "zzz")
         assert done.code == 2
-        assert "there is no session 'zzz'. `clawkit sessions list` shows all" in done.err
+        assert "there is no session 'zzz'. `clawkit sessions list` lists them" in done.err
 
     def test_a_store_that_is_none_is_said_to_be(self, sessions: Sessions) -> None:
         path = Path(sessions_file(os.environ))
@@ -424,7 +424,7 @@ class TestExport:
     ) -> None:
         done = sessions("export", talk(store).id, "-o", str(tmp_path / "no" / "where"))
         assert done.code == 2
-        assert "cannot be written" in done.err
+        assert "cannot write" in done.err
 
 
 def test_the_store_may_be_elsewhere(sessions: Sessions, tmp_path: Path) -> None:

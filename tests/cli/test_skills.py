@@ -91,7 +91,7 @@ def test_the_check_explains_every_skill(typed: Type, workspace: Path, mine: Path
     done = typed("skills", "check")
     assert done.code == 1
     assert "ok     weather" in done.out
-    assert "has the same name, and comes first" in done.out
+    assert "has the same name and takes precedence" in done.out
     assert "lower-case letters" in done.out
     assert "2 skills, 1 error." in done.out
     found = typed("skills", "check", "--json").json
@@ -145,7 +145,7 @@ def test_directories_and_skills_that_are_not_there_are_reported(typed: Type, min
     section = {"skills": {"load": load, "entries": entries}}
     (home / "clawkit.json5").write_text(json.dumps(section), "utf-8")
     wanted = [
-        f"skills.load.extraDirs[1]: there is no directory '{home / 'gone'}'",
+        f"skills.load.extraDirs[1]: '{home / 'gone'}' is not a directory",
         "skills.entries.fien: no skill has this key. Did you mean 'fine'?",
         "skills.entries.keyed: no skill has this key",
     ]

@@ -486,5 +486,5 @@ async def test_a_command_of_an_agent_cannot_answer_for_a_person(line: str, tmp_p
     async with open_kit(tmp_path, config=config, approver=ScriptedApprover("allow")) as kit:
         # It has a terminal, at which the agent could type.
         result = await kit.call("exec", {"command": command, "pty": True, "yieldMs": 60_000})
-    assert "there is no one here to ask" in result.as_text()
+    assert "no one can be asked here" in result.as_text()
     assert not (tmp_path / "made").exists()

@@ -390,6 +390,23 @@ async def test_a_command_that_starts_a_chat_asks(
     assert "the text" not in chat.text
 
 
+async def test_a_chat_without_a_screen_says_how_to_continue(own: Home) -> None:
+    env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": "", "TERM": "dumb"}
+    chat = None
+    try:
+        with own.gateway():
+            chat = Screen("chat", "--session", "plain", cwd=own.work, **env)
+            await chat.until("\n>")
+            chat.type("list\n")
+            await chat.until('"a.txt"')
+            chat.type("\x04")
+            assert await chat.end() == 0
+        assert chat.text.count("To continue later: clawkit chat --session plain") == 1
+    finally:
+        if chat is not None:
+            chat.close()
+
+
 async def test_a_chat_outlives_the_gateway(own: Home) -> None:
     env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
     chat = None
@@ -412,7 +429,7 @@ async def test_a_chat_outlives_the_gateway(own: Home) -> None:
             chat.type("half of")
             await chat.until(f"{PROMPT} half of")
         with own.gateway() as gateway:
-            await chat.until("connected again. What you set with /exec or /elevated has ended.")
+            await chat.until("connected again. Your /exec and /elevated settings no longer apply.")
             await chat.until("42")
             assert "queued" not in chat.live
             assert "not this" not in chat.live
@@ -589,7 +606,7 @@ def test_ctrl_c_ends_a_turn_whose_gateway_is_gone(own: Home) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
-    said = "clawkit: the turn goes on when the gateway is back"
+    said = "clawkit: the turn continues when the gateway is back"
     assert err.split("\n") == [said, "", "interrupted", ""]
 
 
@@ -620,7 +637,7 @@ def test_a_gateway_of_another_version_is_not_used(own: Home) -> None:
     try:
         assert "clawkit gateway: ws://" in old.stderr.readline()
         done = own.run("agent", "-m", "list")
-        said = "is of another version (to update it: clawkit gateway restart)"
+        said = "has another version (to update it: clawkit gateway restart)"
         assert done.stderr.count(said) == 1
         assert done.stdout == LISTED
     finally:
@@ -660,11 +677,11 @@ def test_commands_use_the_remote_gateway(near: Home, own: Home) -> None:
     refused = own.run("sessions", "export", "far", "-o", "x")
     assert refused.returncode == 2
     assert "gateway.mode is 'remote' (ws://" in refused.stderr
-    assert "and -o does not go through a gateway. To run it on this machine" in refused.stderr
+    assert "but -o does not go through a gateway. To run it on this machine" in refused.stderr
     assert "Did you mean 'clawkit sessions list'?" in own.run("sessions", "lst").stderr
     local = own.run("agent", "-m", "hi", "--no-session")
     assert local.returncode == 2
-    assert "--no-session needs --local" in local.stderr
+    assert "--no-session requires --local" in local.stderr
     assert f"the remote gateway {url} answers" in own.run("doctor").stdout
     for args in (["start", "--port", "0"], ["restart"], ["logs"], ["token"], ["stop"]):
         done = own.run("gateway", *args)

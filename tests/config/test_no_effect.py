@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 from tests.tables import table
 
 from clawkit.config.load import loads
 from clawkit.config.no_effect import NO_EFFECT, find
 from clawkit.config.schema import find as find_setting
 
+# Notes for people, what is read under another name, and what `find` or `doctor` reports otherwise.
+EXCEPTIONS = (
+    *("$schema", "bindings.*.comment", "auth.profiles.*.email"),
+    *("env.vars", "models.providers.*.injectNumCtxForOpenAICompat"),
+    *("agents.defaults.sandbox.browser", "channels"),
+)
 WHOLE = "this section has no effect in this version of clawkit"
 
 
@@ -65,6 +75,13 @@ def test_settings_of_sub_agents_without_effect_are_named() -> None:
     )
 
 
+def test_secrets_of_plugins_are_named() -> None:
+    of_plugin = "{ source: 'exec', pluginIntegration: { pluginId: 'x', integrationId: 'y' } }"
+    [(section, message)] = warned(f"{{ secrets: {{ providers: {{ p: {of_plugin} }} }} }}")
+    assert section == "secrets"
+    assert message.endswith(": secrets.providers.p.pluginIntegration")
+
+
 def test_many_settings_are_counted() -> None:
     agents = ", ".join(f'{{ id: "a{number}", groupChat: {{}} }}' for number in range(20))
     [(_, message)] = warned(f"{{ agents: {{ list: [{agents}] }} }}")
@@ -113,3 +130,28 @@ def test_everything_in_the_table_is_a_setting() -> None:
         for key in NO_EFFECT
     ]
     assert [path for path in paths if find_setting(path).shape is None] == []
+
+
+def test_every_other_setting_is_read_somewhere() -> None:
+    root = Path(__file__).parents[2]
+    read: set[str] = set()
+    for path in (root / "src").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        read |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    rows = (root / "docs/reference/settings.md").read_text(encoding="utf-8")
+    settings = [
+        re.sub(r"<\w+>", "*", path).replace("[]", ".*")
+        for path in re.findall(r"^\| `(.+?)`", rows, re.M)
+    ]
+    known = (*NO_EFFECT, *EXCEPTIONS)
+    quiet = [
+        setting
+        for setting in settings
+        if _attribute(setting) not in read
+        and not any(f"{setting}.".startswith(f"{each}.") for each in known)
+    ]
+    assert quiet == []
+
+
+def _attribute(setting: str) -> str:
+    return re.sub(r"(?=[A-Z])", "_", setting.removesuffix(".*").rpartition(".")[2]).lower()

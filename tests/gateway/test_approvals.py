@@ -289,7 +289,7 @@ async def test_a_question_of_an_agent_ends_with_its_process(ground: Ground) -> N
     for decision in ("allow-once", "deny"):
         answer = {"id": asked.id, "decision": decision}
         error = await peer.refused("exec.approval.resolve", answer)
-        assert "what asked it has ended" in error["message"]
+        assert "the process that asked has ended" in error["message"]
         assert await peer.call("approval.resolve", answer) == {"applied": False, "approval": found}
 
 

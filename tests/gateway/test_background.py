@@ -273,7 +273,7 @@ def test_a_home_that_cannot_be_written_is_explained(monkeypatch: pytest.MonkeyPa
             assert done.returncode == 1
             assert f"cannot write to {place}" in done.stderr
             assert why in done.stderr
-            assert "set CLAWKIT_HOME to a directory that you can write to" in done.stderr
+            assert "set CLAWKIT_HOME to a writable directory" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

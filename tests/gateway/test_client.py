@@ -448,7 +448,7 @@ async def test_the_secret_of_a_gateway_elsewhere_is_sent_once_and_then_a_device_
         assert auth["method"] == "device-token"
         # A token that is worth nothing does not bring the secret out again.
         Path(tokens_file()).write_text(json.dumps({target.url: "stolen"}), encoding="utf-8")
-        with pytest.raises(CallError, match=r"does not know this device any more.*remove .*json"):
+        with pytest.raises(CallError, match=r"no longer knows this device.*remove .*json"):
             await call_health(target)
 
 

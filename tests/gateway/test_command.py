@@ -93,7 +93,7 @@ def test_a_gateway_runs_answers_and_stops(port: int) -> None:
         wrong = clawkit("call", "health", "--params", "[")
         assert wrong.returncode == 2
         assert "--params must be a JSON object, such as '{\"limit\": 5}': " in wrong.stderr
-        assert "mismatch; leave out --token" in clawkit("health", "--token", "wrong").stderr
+        assert "mismatch; omit --token" in clawkit("health", "--token", "wrong").stderr
         wrong = clawkit("call", "health", "--url", status["url"], "--token", "wrong")
         assert wrong.returncode == 1
         assert "gateway token mismatch" in wrong.stderr

@@ -131,7 +131,7 @@ async def test_a_flood_of_wake_ups_is_refused() -> None:
             queue_wake_up(jobs, "main", MAIN, f"{number} {'x' * 10_000}", later)
         peer = await ground.join()
         error = await peer.refused("wake", {"text": "one more"})
-        assert "200 requests are waiting already" in error["message"]
+        assert "200 requests are already waiting" in error["message"]
         first = jobs.store.take("me", later, 1)[0]
         assert 0 < len(jobs.store.take_along(first, later)) < 10
 
@@ -258,7 +258,7 @@ async def test_a_question_that_no_one_can_answer_is_refused_at_once() -> None:
         jobs.run(job["id"], "force")
         [run] = await finished(ground)
         said = "\n".join(texts(ground, run["sessionKey"]))
-        assert "no one is there to ask" in said
+        assert "no one can be asked" in said
         assert f"clawkit cron edit {job['id']} --grant uptime" in said
         jobs.update(job["id"], {"grants": ["uptime"]}, by="operator")
         jobs.run(job["id"], "force")
@@ -271,22 +271,41 @@ async def test_a_question_that_no_one_can_answer_is_refused_at_once() -> None:
 @pytest.mark.parametrize(
     ("params", "is_fine"),
     [
-        ({"command": "ls"}, True),
-        ({"command": "ls", "elevated": True, "timeout": 5}, True),
-        ({"command": "ls", "env": {"PATH": "."}}, False),
-        ({"command": "ls", "workdir": "/"}, False),
-        ({"command": "ls", "access": {"write": ["/"]}}, False),
-        ({"command": "ls", "background": True}, False),
+        ({"timeout": 50, "elevated": True}, True),
+        ({"env": {"NOISE": "1"}, "elevated": True}, False),
+        ({"workdir": "/usr", "elevated": True}, False),
+        ({"background": True, "elevated": True}, False),
+        ({"pty": True, "elevated": True}, False),
+        ({"access": {"read": ["/etc"]}}, False),
     ],
 )
-def test_a_grant_is_for_one_command_in_the_usual_circumstances(
+async def test_a_grant_is_for_one_command_in_the_usual_circumstances(
     params: dict[str, Any], is_fine: bool
 ) -> None:
-    asked = Question("exec", params, "title", command="ls", cwd="/usr")
-    assert is_granted(asked, ["ls"], "/usr") is is_fine
-    assert not is_granted(asked, ["ls"], "/srv")  # such as a sub-agent that works elsewhere
-    assert not is_granted(asked, ["ls -l"], "/usr")
-    assert not is_granted(Question("write", params, "title", command="ls"), ["ls"], "/usr")
+    ask = call("exec", {"command": "uptime", **params})
+    async with serve({}, ScriptedModel(ask, "over")) as ground:
+        job = add(ground, at=None, every="1h", grants=["uptime"])
+        ground.gateway.automation.jobs().run(job["id"], "force")
+        [run] = await finished(ground)
+        said = "\n".join(texts(ground, run["sessionKey"]))
+        assert ("load average" in said) is is_fine
+        assert ("no one can be asked" in said) is not is_fine
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_fine"),
+    [
+        ({}, True),
+        ({"cwd": "/srv"}, False),  # such as a sub-agent that works elsewhere
+        ({"command": "ls -l"}, False),
+        ({"tool": "write"}, False),
+        ({"plain": False}, False),
+    ],
+)
+def test_a_grant_is_for_exactly_one_command(asked: dict[str, Any], is_fine: bool) -> None:
+    usual = {"tool": "exec", "command": "ls", "cwd": "/usr", "plain": True}
+    question = Question(**{"params": {}, "title": "title", **usual, **asked})
+    assert is_granted(question, ["ls"], "/usr") is is_fine
 
 
 async def test_clients_make_watch_and_run_jobs(ground: Ground) -> None:

@@ -474,7 +474,7 @@ async def test_a_question_about_a_command_survives_a_restart_unless_the_command_
         assert listed[0]["id"] != asked["id"]
         answer = {"id": asked["id"], "decision": "allow-once"}
         error = await approver.refused("exec.approval.resolve", answer)
-        assert "can no longer be answered: what asked it has ended" in error["message"]
+        assert "can no longer be answered: the process that asked has ended" in error["message"]
         await approver.call("exec.approval.resolve", answer | {"id": listed[0]["id"]})
         assert (await approver.call("agent.wait", {"runId": "r"}))["status"] == "ok"
         assert ground.gateway.desk.store.get(asked["id"]).state == "withdrawn"

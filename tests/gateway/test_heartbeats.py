@@ -198,7 +198,7 @@ async def test_the_answer_is_taken_once_and_checked() -> None:
         assert "262,144 bytes" in said[2]
         assert "outcome" in said[3]
         assert '"status": "accepted"' in said[4].replace('":"', '": "')
-        assert "it takes one" in said[5]
+        assert "accepts only one" in said[5]
         assert ground.gateway.store.find(MAIN) is None
 
 

@@ -60,7 +60,7 @@ async def test_a_workspace_among_them_is_refused() -> None:
         peer = await ground.join()
         place = Path(os.environ["CLAWKIT_HOME"]) / "gateway"
         refused = await peer.refused("clawkit.turn", turn(place, session="in"))
-        assert "has the secrets of the gateway" in refused["message"]
+        assert "contains the secrets of the gateway" in refused["message"]
 
 
 async def test_agents_mask_them() -> None:

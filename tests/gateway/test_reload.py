@@ -279,7 +279,7 @@ async def test_restarts_are_not_too_close_together(ground: Ground) -> None:
     gateway = ground.gateway
     assert gateway.request_restart("why") == {
         "ok": False,
-        "reason": "the program that this gateway is part of must do it",
+        "reason": "the program that embeds this gateway must restart it",
     }
     gateway.on_restart = lambda: None
     gateway.mark_restart()

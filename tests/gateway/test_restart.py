@@ -70,12 +70,12 @@ def test_a_patch_restarts_the_process_in_place_and_says_the_note() -> None:
         wait_until(lambda: (found := read_record()) is not None and found.config_problem)
         invalid = clawkit("status")
         assert invalid.returncode == 2
-        assert "before the configuration file became invalid" in invalid.stdout
+        assert "the last valid configuration" in invalid.stdout
         told = clawkit("status", "--json")
         shown = json.loads(told.stdout)
         assert (told.returncode, shown["running"], shown["pid"]) == (2, True, process.pid)
         assert shown["error"] == shown["configProblem"]
-        assert "before the file became invalid" in doctor()
+        assert "uses the last valid configuration" in doctor()
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(15) == 0

@@ -410,7 +410,7 @@ async def test_a_new_token_is_not_logged_and_comments_keep_theirs(file: Path) ->
 def test_a_masked_comment_that_stands_for_several_is_refused() -> None:
     redactor = Redactor(["first-secret-1", "other-secret-2"])
     old = "// it is first-secret-1\n// it is other-secret-2\n{}"
-    with pytest.raises(EditError, match="stands for several"):
+    with pytest.raises(EditError, match="matches several"):
         restore_text(hide(old, redactor), old, redactor)
 
 
@@ -455,7 +455,7 @@ def test_the_token_of_hooks_is_not_the_secret_of_the_gateway(
     monkeypatch.setenv("HOOKS", "one-secret-for-all")
     config = {"gateway": {"auth": auth}}
     for token in ("one-secret-for-all", "$HOOKS"):
-        with pytest.raises(ConfigError, match="is the secret of the gateway, too"):
+        with pytest.raises(ConfigError, match="is also the secret of the gateway"):
             app({**config, "hooks": {"enabled": True, "token": token}})
     app({**config, "hooks": {"enabled": True, "token": "another-secret"}})
 

@@ -154,7 +154,7 @@ async def test_a_client_that_lost_its_connection_follows_its_turn(tmp_path: Path
         assert numbered(later)[1:] == numbered(late)[3:] == [("assistant", result[1] + 1)]
         assert len(model.requests) == 3
         unknown = await later.refused("clawkit.turn", turn(tmp_path, "new", after=0))
-        assert unknown["message"] == "the gateway does not know this turn any more"
+        assert unknown["message"] == "the gateway no longer knows this turn"
 
 
 async def test_how_a_turn_ended_before_a_restart_is_known(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ async def test_a_command_runs_in_the_home_of_the_gateway(tmp_path: Path) -> None
     async with serve({}) as ground:
         peer = await ground.join()
         unknown = await peer.refused("clawkit.command", params)
-        assert "not configured by a file" in unknown["message"]
+        assert "has no configuration file" in unknown["message"]
 
 
 async def test_a_command_that_prints_too_much_is_ended(
@@ -469,7 +469,7 @@ async def test_a_command_that_is_sent_again_runs_once(tmp_path: Path) -> None:
         peer, _ = await open_chat(ground, tmp_path)
         again = await peer.call("clawkit.chat.type", typed)
         assert again.keys() == first.keys()
-        assert "It ran; what it showed was lost" in str(peer.of("clawkit.event")[-1]["rows"])
+        assert "It ran, but its output was lost" in str(peer.of("clawkit.event")[-1]["rows"])
         assert (await peer.call("clawkit.chat.type", new))["session"] == "other"
         error = await peer.refused("clawkit.chat.type", stopped)
         assert "the command ran, so it was stopped; type it again" in error["message"]
@@ -625,7 +625,7 @@ async def test_only_a_person_sets_how_commands_run(tmp_path: Path, how: str, lin
         key = (await peer.call("clawkit.chat.open", opened))["key"]
         typed = {"key": key, "line": line, "idempotencyKey": "k", "given": how == "given"}
         error = await peer.refused("clawkit.chat.type", typed)
-        assert error["message"].startswith("only a person can set that in a gateway")
+        assert error["message"].startswith("in a gateway, only a person can set that")
         shown = {"key": key, "line": line.split()[0], "idempotencyKey": "l"}
         await peer.call("clawkit.chat.type", shown)
         there = ground.gateway.live.find(key)

@@ -195,7 +195,7 @@ async def test_a_large_configuration_is_read_by_path(stage: Stage) -> None:
     deny = json.dumps([f"tool-{number:04}" for number in range(2_000)])
     stage.file.write_text(TEXT.replace('["write"]', deny), encoding="utf-8")
     result = await stage.use({"action": "config.get"})
-    assert "ask for a part with 'path'" in result["text"]
+    assert "request a part with 'path'" in result["text"]
     assert (await stage.use({"action": "config.get", "path": "gateway"}))["isError"] is False
 
 

@@ -87,6 +87,45 @@ async def test_five_services_are_asked_each_in_its_way(
                 assert kind["requests"][0]["taskType"] == "RETRIEVAL_QUERY"
 
 
+async def test_the_key_of_memory_is_sent_as_the_provider_wants_keys(work: Path) -> None:
+    ways = {
+        "authorization": {"mode": "authorization-bearer", "token": "sk-of-models-0123"},
+        "x-lab": {"mode": "header", "headerName": "X-Lab", "value": "sk-of-models-0123"},
+    }
+    for header, auth in ways.items():
+        async with embedding() as server:
+            lab = {"baseUrl": server.server.url("/v1"), "request": {"auth": auth}}
+            search = {"provider": "lab", "model": "m", "remote": {"apiKey": "sk-of-memory-0123"}}
+            config = {"models": {"providers": {"lab": lab}}, "memory": {"search": search}}
+            memory = open_memory(loads(json.dumps(config)), "main", str(work), times=HASTY)
+            try:
+                status = await memory.index(rebuild=True)
+                assert (status.embedded, status.problems) == (3, [])
+            finally:
+                await memory.close()
+            assert server.asked[0].headers[header].endswith("sk-of-memory-0123")
+            assert "sk-of-models" not in str(server.asked[0].headers)
+
+
+async def test_only_headers_that_may_be_credentials_are_learned(work: Path) -> None:
+    headers = {
+        "Accept": "application/json",
+        "X-Client": "tea-timer",
+        "X-Team-Key": "short-key",
+        "X-Lab": "q8Zr.41/unknown-form",
+    }
+    async with embedding() as server:
+        remote = {"baseUrl": server.server.url("/v1"), "headers": headers}
+        learned: list[str] = []
+        memory = opened(work, {"provider": "openai", "remote": remote}, learn=learned.extend)
+        try:
+            assert (await memory.index()).embedded == 3
+        finally:
+            await memory.close()
+        assert server.asked[0].headers["x-client"] == "tea-timer"
+    assert {*filter(None, learned)} == {"short-key", "q8Zr.41/unknown-form"}
+
+
 async def test_input_types_and_length_as_configured(work: Path) -> None:
     async with embedding() as server:
         remote = {"baseUrl": server.server.url("/v1")}
@@ -514,6 +553,7 @@ async def test_settings_that_cannot_be_used_leave_keywords(work: Path) -> None:
             "memory.search.model",
         ),
         ({"provider": "openai", "remote": {"baseUrl": "ftp://x"}}, "is not a URL"),
+        ({"provider": "local", "fallback": "openai-compatible"}, "has no default model"),
         ({"provider": "plugin"}, "no plugin provides embeddings"),
         ({"provider": "voyage"}, "VOYAGE_API_KEY"),
         ({"provider": "openai"}, "no credential for openai"),

@@ -11,7 +11,7 @@ from tests.memory.test_service import memory, write_notes
 
 from clawkit.errors import ToolAuthorizationError
 from clawkit.memory.index import MemoryIndex
-from clawkit.memory.search import SNIPPET_CHARS, choose, cut_snippet, mix, recency
+from clawkit.memory.search import CANDIDATES, SNIPPET_CHARS, choose, cut_snippet, mix, recency
 
 
 def test_scores_are_mixed_from_words_and_vectors() -> None:
@@ -111,6 +111,27 @@ async def test_past_sessions_are_found_if_that_is_configured(tmp_path: Path) -> 
     async with memory(tmp_path, "{sources: ['sessions']}", sessions) as service:
         hits = (await service.search("heron", corpus="all")).hits
         assert [hit.path for hit in hits] == ["sessions/s1"]
+
+
+async def test_hidden_sessions_take_no_places_of_what_can_be_seen(tmp_path: Path) -> None:
+    write_notes(tmp_path / "work", {"MEMORY.md": f"A heron lives here. {'Long grass. ' * 50}"})
+
+    class Many(Sessions):
+        said: Mapping[str, str] = {
+            **{f"s2-{number}": "heron heron heron" for number in range(5 * CANDIDATES)},
+            "s1": f"User: where is the heron? {'Long grass. ' * 50}",
+        }
+
+        def may_see(self, id_: str) -> bool:
+            return id_ == "s1"
+
+    async with memory(tmp_path, "{sources: ['memory', 'sessions']}", Many()) as service:
+        for corpus, paths in (
+            ("sessions", {"sessions/s1"}),
+            ("all", {"MEMORY.md", "sessions/s1"}),
+        ):
+            hits = (await service.search("heron", corpus=corpus)).hits  # type: ignore[arg-type]
+            assert {hit.path for hit in hits} == paths
 
 
 async def test_another_process_gives_the_number_of_a_passage_to_a_hidden_session(

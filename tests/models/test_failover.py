@@ -126,6 +126,15 @@ async def failure(chain: ModelChain) -> ModelError:
     return caught.value
 
 
+async def test_what_failed_attempts_received_is_not_kept() -> None:
+    received = Assistant((Text("a long text"),), usage=Usage(cost=1.0))
+    failed = [error("cut", partial=received) for _ in range(3)]
+    said = await answer(ModelChain([model(*failed, "Done.")], clock=Clock()))
+    assert said.usage.cost == 3.0
+    # A traceback holds all that was being read.
+    assert [(each.partial, each.__traceback__) for each in failed] == [(None, None)] * 3
+
+
 async def test_an_answer_passes_through() -> None:
     one = model("Hello.", facts=Facts(name="One"), api="x")
     chain = ModelChain([one, model(ref="b/two")])

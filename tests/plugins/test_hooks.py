@@ -114,7 +114,7 @@ plugin = Plugin("{id_}", hooks=["resolve_exec_env"])
 def env(ctx):
     {body}
 ''')
-        limit = {"hooks": {"timeoutMs": 100}}
+        limit = {"hooks": {"timeoutMs": 100 if "sleep" in body else 60_000}}
         more = {"tools": {"exec": {"mode": "full"}}}
         async with open_kit(workspace, entries={id_: limit}, config=more) as kit:
             result = await kit.call("exec", {"command": "echo fine"})
@@ -212,7 +212,7 @@ def check(call):
     pass
 ''')
         async with open_kit(workspace, id_) as kit:
-            assert "takes names of tools, and a number" in kit.warnings[0]
+            assert "takes tool names, and a number" in kit.warnings[0]
             assert "a number as priority; or disable it" in (await kit.call("ls")).as_text()
 
 

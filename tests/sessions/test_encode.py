@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scale import FULL
 from tests.tables import table
 
 from clawkit.content import (
@@ -129,8 +130,9 @@ def test_all_text_of_a_message_counts_together() -> None:
     assert len(encode(kept)) < MAX_TEXT + 1_000
 
 
+@pytest.mark.long
 def test_a_cut_through_a_secret_leaves_none_of_it(subtests: pytest.Subtests) -> None:
-    cases: Iterable[int] = range(0, 60, 7)
+    cases: Iterable[int] = range(0, 60, 1 if FULL else 14)
     for before in cases:
         with subtests.test(f"{before!r:.80}"):
             for end in (MAX_TEXT, MAX_TEXT + 8_192):

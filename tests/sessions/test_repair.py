@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.scale import scaled
 from tests.tables import table
 
 from clawkit.content import (
@@ -149,11 +150,13 @@ def test_each_message_is_known_by_where_it_came_from() -> None:
     assert [at for at, _ in repair_numbered(messages)] == [0, 2, 2, 3, 4]
 
 
+@pytest.mark.long
 def test_thousands_of_calls_with_one_id_take_no_longer_than_others() -> None:
-    many: list[Message] = [asks("call_0"), result("call_0")] * 20_000
+    count = scaled(50_000)
+    many: list[Message] = [asks("call_0"), result("call_0")] * count
     mended = repair(many)
     ids = [each.calls[0].id for each in mended if isinstance(each, Assistant)]
-    assert len(set(ids)) == len(ids) == 20_000
+    assert len(set(ids)) == len(ids) == count
 
 
 IDS = st.sampled_from(["", "a", "a-2", "b", "call", "call-2"])

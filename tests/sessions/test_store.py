@@ -32,6 +32,7 @@ from clawkit.sessions.encode import encode
 from clawkit.sessions.protocols import Changes, Filter, Session, Visible, locate_store
 from clawkit.sessions.repair import INTERRUPTED
 from clawkit.sessions.store import KEEP_CHANGES, SessionStore
+from clawkit.sessions.subagent_protocols import RunOutcome, SubagentRun
 from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.text import one_line
 
@@ -911,3 +912,13 @@ def test_a_label_can_be_changed_and_sessions_counted(tmp_path: Path) -> None:
     assert store.count(everyone, Filter(label="one")) == 1
     assert store.update(made[0].id, label="").label == ""
     store.close()
+
+
+def test_results_of_runs_are_in_the_order_of_their_ends(store: SessionStore) -> None:
+    ids = [f"run{number:02}" for number in range(40)]
+    for id_ in ids:
+        create(store, run=SubagentRun(id_, "", "root", "root", id_, "", "task"))
+    for id_ in reversed(ids):  # many within one millisecond
+        assert store.runs.finish(id_, RunOutcome("completed"))
+        assert not store.runs.finish(id_, RunOutcome("failed"))
+    assert [run.id for run in store.runs.untold("root")] == ids[::-1]

@@ -31,7 +31,8 @@ def use(
     import msgspec
 
     scope = scope or Scope(session=MAIN, sender=Sender(owner=True))
-    return SessionCron(load_config(config or {}), scope).run(msgspec.convert(params, Params))
+    session = SessionCron(load_config(config or {}), scope, params.pop("tools", ()))
+    return session.run(msgspec.convert(params, Params))
 
 
 def refused(scope: Scope | None = None, **params: Any) -> str:
@@ -80,7 +81,7 @@ def test_a_job_cannot_be_run_without_limit() -> None:
     use(action="add", job=JOB)
     for _ in range(MAX_WAITING):
         use(action="run", jobId="tea", runMode="force")
-    assert "are waiting already" in refused(action="run", jobId="tea", runMode="force")
+    assert "are already waiting" in refused(action="run", jobId="tea", runMode="force")
 
 
 async def test_pages_of_jobs_and_runs(tmp_path: Path) -> None:
@@ -98,19 +99,19 @@ async def test_pages_of_jobs_and_runs(tmp_path: Path) -> None:
         ({"action": "add"}, "job is required"),
         ({"action": "add", "job": {"everyMs": 1, "message": "x"}}, "now: "),
         ({"action": "add", "job": {"message": "x"}}, "now: "),
-        ({"action": "add", "job": {**JOB, "agentId": "other"}}, "the agent that makes it"),
+        ({"action": "add", "job": {**JOB, "agentId": "other"}}, "the agent that creates it"),
         ({"action": "add", "job": {"every": "1h", "payload": {"argv": ["ls"]}}}, "only a person"),
-        ({"action": "get"}, "jobId is required"),
+        ({"action": "get"}, "jobId (or id) is required"),
         ({"action": "get", "jobId": "nope"}, "unknown job 'nope'"),
         ({"action": "update", "jobId": "tea"}, "patch is required"),
         ({"action": "wake"}, "text is required"),
-        ({"action": "next_check", "delay": "5m"}, "is for a job that runs"),
+        ({"action": "next_check", "delay": "5m"}, "only in a running job"),
         (
             {"action": "wake", "text": "x", "sessionKey": "agent:other:main"},
             "unwakeable-session-key",
         ),
         ({"action": "wake", "text": "x", "sessionKey": "agent:main:cron:x:run:y"}, "unwakeable"),
-        ({"action": "add", "job": JOB, "contextMessages": 3}, "is for a systemEvent"),
+        ({"action": "add", "job": JOB, "contextMessages": 3}, "only for a systemEvent"),
     ],
 )
 def test_wrong_input_is_refused_with_a_reason(params: dict[str, Any], words: str) -> None:
@@ -171,15 +172,45 @@ def test_a_session_in_a_sandbox_makes_jobs_if_these_are_in_one_too() -> None:
     assert use(scope, config, action="add", job=JOB)["name"] == "tea"
 
 
+@pytest.mark.parametrize(
+    ("part", "tool"),
+    [
+        ({"payload": {"kind": "script", "script": "1"}}, "code_execution"),
+        ({"schedule": {"kind": "stream", "command": ["ls"]}, "message": "x"}, "exec"),
+        ({"schedule": {"kind": "on-exit", "command": "ls"}, "message": "x"}, "exec"),
+    ],
+)
+def test_a_job_uses_no_tool_that_its_session_does_not_have(part: dict[str, Any], tool: str) -> None:
+    """Policy may have removed it for this model only, and the job has no model."""
+    job = {"name": "x", "every": "1h", **part}
+    job = {key: job[key] for key in job if key != "every" or "schedule" not in part}
+    words = f"this job would use {tool}, which this session does not have"
+    assert words in refused(action="add", job=job, tools=("read", "cron"))
+    use(action="add", job=JOB)
+    assert words in refused(action="update", jobId="tea", patch=part)
+    assert use(action="add", job=job, tools=(tool,))["name"] == "x"
+
+
+async def test_what_policy_removes_for_a_model_is_not_in_its_jobs(tmp_path: Path) -> None:
+    job = {"name": "x", "schedule": {"kind": "stream", "command": ["ls"]}, "message": "x"}
+    deny = {"tools": {"byProvider": {"some": {"deny": ["exec"]}}}}
+    said = []
+    for model in ("some/model", "other/model"):
+        async with open_kit(tmp_path, config=deny, owner=True, model=model) as kit:
+            said.append((await kit.call("cron", {"action": "add", "job": job})).as_text())
+    assert "this job would use exec" in said[0]
+    assert '"name": "x"' in said[1]
+
+
 URL = "https://evil.example/x"
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"agent": "main"}, "the agent that makes it"),
-        ({"agent_id": "main"}, "the agent that makes it"),
-        ({" agentId": "main"}, "the agent that makes it"),
+        ({"agent": "main"}, "the agent that creates it"),
+        ({"agent_id": "main"}, "the agent that creates it"),
+        ({" agentId": "main"}, "the agent that creates it"),
         ({"sessionTarget": "current", "sessionKey": MAIN}, "sessionKey is the session"),
         ({"sessionTarget": "current", "sessionKey": "main"}, "sessionKey is the session"),
         ({"sessionTarget": f"session:{MAIN}"}, "session of another agent"),
@@ -222,7 +253,7 @@ def test_a_job_that_runs_can_do_little(by_key: bool) -> None:
                 scope, action=action, jobId="tea", job=JOB, text="x"
             )
         assert use(scope, action="list")["total"] == 2
-        assert "can remove itself" in refused(scope, action="remove", jobId=other["id"])
+        assert "can remove only itself" in refused(scope, action="remove", jobId=other["id"])
         assert use(scope, action="next_check", delay="2h")["nextRunAtMs"] > job["nextRunAtMs"]
         assert "invalid time" in refused(scope, action="next_check", delay="soon")
         assert use(scope, action="remove", jobId=job["id"])["removed"]
@@ -265,7 +296,7 @@ def test_a_wake_up_waits_for_the_next_turn_or_starts_one() -> None:
     assert [mail.text for mail in store.mailbox.unread(main.id, sandboxed=False)] == ["later"]
     woken = use(action="wake", text="now!", mode="now")
     assert woken["ok"]
-    assert "nothing runs jobs" in woken["note"]
+    assert "until a scheduler runs" in woken["note"]
     runs, _ = open_cron(load_config({})).store.history()
     assert [(run.text, run.session, run.why) for run in runs] == [("now!", MAIN, "event")]
 
@@ -274,7 +305,9 @@ def test_jobs_that_clawkit_keeps_are_not_for_models() -> None:
     cron = open_cron(load_config({}))
     row = cron.wake_job("main")
     for action in ("update", "remove"):
-        assert "settings change it" in refused(action=action, jobId=row.job.id, patch={"name": "x"})
+        assert "change it in the settings" in refused(
+            action=action, jobId=row.job.id, patch={"name": "x"}
+        )
 
 
 def test_answers_to_web_requests_are_marked() -> None:

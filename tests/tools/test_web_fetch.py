@@ -60,6 +60,26 @@ def content(result: Result) -> str:
     return text.partition("\n---\n")[2].rpartition("\n<<<END_EXTERNAL")[0]
 
 
+async def test_an_empty_response_is_said_to_be_empty(workspace: Path) -> None:
+    for type_, status, body in (
+        ("text/html", 200, ""),
+        ("text/html", 200, " \r\n"),
+        ("text/plain", 200, ""),
+        ("application/pdf", 200, ""),
+        ("", 204, ""),
+    ):
+        answer = respond(body, type_, status)
+        async with trying(workspace, answer, cacheTtlMinutes=0) as fetch:
+            result = await fetch()
+            assert not result.is_error, result.as_text()
+            assert result.as_text().endswith("[the response is empty]")
+            assert (result.details["status"], result.details["rawLength"]) == (status, 0)
+    async with trying(workspace, respond("<html><body></body></html>", "text/html")) as fetch:
+        result = await fetch()
+        assert result.is_error
+        assert "rendered by JavaScript" in result.as_text()
+
+
 async def test_a_page_is_shown_as_markdown_or_text(workspace: Path) -> None:
     page = respond(ARTICLE, "text/html; charset=utf-8", Content_Signal="ai-train=no")
     async with trying(workspace, page) as fetch:
@@ -238,8 +258,6 @@ async def test_failures_say_what_the_server_said_and_are_not_cached(workspace: P
         assert len((await fetch()).details["error"]) < 4_200
         assert (await fetch()).details["error"] == "Web fetch failed (503): no reason given"
         assert not (await fetch()).is_error
-    async with trying(workspace, respond("", "text/html")) as fetch:
-        assert "nothing to read" in (await fetch()).details["error"]
 
 
 async def test_pages_are_cached_by_what_was_asked(workspace: Path) -> None:

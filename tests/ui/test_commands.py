@@ -206,6 +206,28 @@ async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
     assert "nothing to summarize yet" in await type_("/compact")
 
 
+async def test_what_waits_and_a_model_without_a_key_are_described(workspace: Path) -> None:
+    provider = {
+        "baseUrl": "http://127.0.0.1:9/v1",
+        "api": "openai-completions",
+        "models": [{"id": "m"}],
+    }
+    config = {"models": {"providers": {"near": provider}}}
+    agent = Agent.open(config, workspace=workspace, model="near/m", owner=True)
+    chat = Chat(lambda _: agent)
+    with agent.turns.lane.held():
+        one, two = (agent.post(text) for text in ("one", "two"))
+        await commands.run(chat, "/status")
+        two.cancel()
+        await asyncio.sleep(0)
+        await commands.run(chat, "/status")
+        one.cancel()
+    await agent.close()
+    assert "model      near/m, no credential needed\n" in chat.text
+    assert "waiting    2 messages\n" in chat.text
+    assert "waiting    1 message\n" in chat.text
+
+
 async def test_fast_is_said_to_be_on_where_there_is_a_faster_variant(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -483,4 +505,4 @@ async def test_a_typed_search_does_not_choose_the_service(workspace: Path) -> No
         talk.has_keyboard = True
         await commands.run(talk, '/tool web_search {"query": "tea"}')
     assert [each.asked_by for each in person.questions] == ["tools.web.search.provider"] * 3
-    assert "wants none of them" in str(talk.events)
+    assert "and refused" in str(talk.events)

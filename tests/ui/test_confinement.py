@@ -62,5 +62,5 @@ async def test_the_network_and_questions_are_named(workspace: Path) -> None:
     await talk.look()
     assert talk.describe_commands().endswith(", with network, asks always")
     await commands.run(talk, "/status")
-    assert f"place      {talk.describe_commands()}" in talk.text
+    assert f"isolation  {talk.describe_commands()}" in talk.text
     await talk.agent.close()

@@ -269,6 +269,20 @@ async def test_a_key_between_two_questions_is_in_the_way_of_neither(
     assert terminal.prompt.buffer.text == ""
 
 
+async def test_a_line_that_was_emptied_leaves_the_keys_to_the_question(terminal: Terminal) -> None:
+    terminal.type("no")
+    await terminal.until_line("no")
+    asked = asyncio.ensure_future(terminal.prompt.questions.ask(MAKE))
+    await terminal.until(lambda: "Press Tab to answer" in terminal.text)
+    terminal.type("\x7f\x7f")
+    await terminal.until(lambda: "Press a letter" in terminal.text)
+    terminal.type("\x7f")
+    await asyncio.sleep(SETTLE_S * 1.5)
+    assert not asked.done(), "one Backspace too many is no answer"
+    terminal.type("y")
+    assert (await asked).verdict == "allow"
+
+
 async def test_a_message_that_begins_between_two_questions_is_not_lost(terminal: Terminal) -> None:
     questions = terminal.prompt.questions
     first = asyncio.ensure_future(questions.ask(MAKE))

@@ -312,8 +312,12 @@ def test_the_time_of_a_call_is_without_the_time_of_its_question(screen: Recorder
     screen.tell(START, happened("start", "write", params={"path": "a"}))
     screen.now += 2
     screen.watcher.pause("c1", is_asked=True)
+    screen.watcher.is_asked = True
     screen.now += 60
     assert "write a 2s" in screen.live
+    # How long the turn takes is not how long this question waits.
+    assert screen.live.endswith(" waiting for your answer")
+    screen.watcher.is_asked = False
     screen.watcher.pause("c1", is_asked=False)
     screen.now += 1
     screen.tell(happened("end", "write", isError=False))
@@ -348,8 +352,9 @@ def test_the_time_of_a_command_is_its_own(screen: Recorder) -> None:
     assert screen.text == "\n✓ exec make 1.5s\n"
 
 
-def test_what_is_said_to_the_model_after_a_refusal_is_not_shown(screen: Recorder) -> None:
-    said = f"a person refused it (too risky). {FINAL}"
+@pytest.mark.parametrize("end", ["", ".", ". Stop trying."])
+def test_what_is_said_to_the_model_after_a_refusal_is_not_shown(screen: Recorder, end: str) -> None:
+    said = f"a person refused it (too risky). {FINAL}{end}"
     screen.tell(START, happened("end", isError=True, error=said))
     assert screen.text == "\n✗ exec a person refused it (too risky)\n"
 

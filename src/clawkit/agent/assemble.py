@@ -1,7 +1,7 @@
 """The tool set of one run, in five steps: base, execution and native tools; permissions; wrapping.
 
-Done once per configuration and scope and remembered by content: the same settings in another
-object, or read again from the same file, give the same assembly.
+Done once per configuration and scope, and cached by content: equal settings in another object, or
+read again from the same file, give the same assembly.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from clawkit.policy.tool_names import Universe
 from clawkit.schema.choose import check_schema
 
 SETTINGS = "settings"
-"""The trace step of tools that are removed by settings rather than by allow and deny lists."""
+"""The trace step of tools removed by settings rather than by allow and deny lists."""
 REMEMBERED = 64
 _READERS = GROUPS["group:memory"]
 """Tools that read files, but are not file tools."""
@@ -47,7 +47,7 @@ class Assembly(Struct, frozen=True, dict=True):
     """The tools of a run, which tools were removed, and why."""
 
     tools: Mapping[str, Tool]
-    """By canonical name, in catalog order; deferred ones, too."""
+    """By canonical name, in catalog order, including deferred ones."""
     sources: Mapping[str, str]
     """Every known tool, loaded or not, with its source."""
     decision: PolicyDecision
@@ -57,13 +57,13 @@ class Assembly(Struct, frozen=True, dict=True):
 
     @cached_property
     def direct(self) -> dict[str, Tool]:
-        """The tools that a model is given: all but deferred ones."""
+        """The tools to give to a model: all but deferred ones."""
         deferred = frozenset(self.deferral.names)
         return {name: tool for name, tool in self.tools.items() if name not in deferred}
 
     @property
     def refused(self) -> dict[str, str]:
-        """Why each removed tool may not be called."""
+        """The reason for each removed tool."""
         return {
             name: self.decision.refusal(name)
             for name, verdict in self.decision.verdicts.items()
@@ -88,7 +88,7 @@ class Assembly(Struct, frozen=True, dict=True):
         name = canonical(tool.name)
         said = judge(self.rules, tool, name, params, ctx)
         if said is None and name in _READERS:
-            # What is hidden from `read` must not be found in notes either.
+            # Text hidden from `read` must not be found in notes either.
             conditional = [rule for rule in self.rules if rule.params]
             said = judge(conditional, tool, "read", params, ctx)
         return said
@@ -101,6 +101,10 @@ class Assembly(Struct, frozen=True, dict=True):
             return "deny"
         return judge_file(self.rules, found, tool, path, workspace) if self.rules else "allow"
 
+    def lets_read(self, path: str, workspace: str) -> bool:
+        """Whether no rule keeps a file from the model."""
+        return not self.denies_files or self.effect_on("read", path, workspace) == "allow"
+
     @property
     def denies_files(self) -> bool:
         """Whether some rule may deny reading a file."""
@@ -109,24 +113,24 @@ class Assembly(Struct, frozen=True, dict=True):
 
 def assemble(config: Config, scope: Scope, extra: Sequence[Registered] = ()) -> Assembly:
     """The assembly for a configuration and scope; `extra` are external tools with their sources.
-    Raises `RegistryError` if the name of one is taken, `SchemaError` if its schema cannot be
-    offered to a model, and `ConfigError` for settings that turn out to be invalid only here."""
+    Raises `RegistryError` if a name is taken, `SchemaError` if a schema cannot be offered to a
+    model, and `ConfigError` for settings whose errors only show here."""
     return _assemble(_Inputs(config, scope, tuple(extra)))
 
 
 class _Inputs:
-    """Equal if the content of the settings, the scope and the external tools are."""
+    """Inputs compare equal if their settings (by content), scope and external tools are equal."""
 
     def __init__(self, config: Config, scope: Scope, extra: tuple[Registered, ...]) -> None:
         self.config, self.scope, self.extra = config, scope, extra
         try:
             content = msgspec.json.encode(config)
         except UnicodeEncodeError as error:
-            broken = f"{error.object!r} cannot be encoded: a variable it comes from is not UTF-8"
+            broken = f"{error.object!r} cannot be encoded: the variable it comes from is not UTF-8"
             raise ConfigError([Issue("", broken)]) from None
         # The session and the context window do not affect which tools are available.
         seen = structs.replace(scope, session="", context_window=None)
-        # An `id()` is valid while the object lives, and this holds the tools.
+        # An `id()` is valid while the object lives, and this keeps the tools alive.
         tools = ((each.source, each.optional, id(each.tool)) for each in extra)
         self._key = (content, seen, *tools)
 
@@ -200,7 +204,7 @@ def load_tool(entry: CatalogEntry, config: Config, scope: Scope) -> Tool | str:
 
 
 def _withhold(entry: CatalogEntry, config: Config, scope: Scope) -> str:
-    """Why a tool that changes files is not offered; empty if it is."""
+    """Why a tool that changes files is not offered; empty if it is offered."""
     if entry.id not in ("write", "edit", "apply_patch") or not scope.sandboxed:
         return ""
     if config.agents.sandbox_of(scope.agent).access() != "ro":
@@ -259,7 +263,7 @@ def _remarks_on_rules(rules: Sequence[Rule], registered: Mapping[str, Registered
         key = f"tools.rules[{rule.number}]"
         if not about:  # the parameters of a tool that is not loaded are unknown
             if rule.tools.find(CARRIER) and not (rule.effect == "deny" and rule.unconditional):
-                yield f"{key}: {CARRIER!r} is judged as the call that it carries; name that tool"
+                yield f"{key}: {CARRIER!r} is judged as the call inside it; name the target tool"
             continue
         names = " and ".join(repr(tool.name) for tool in about[:3])
         more = f" and {len(about) - 3} more" if len(about) > 3 else ""

@@ -33,13 +33,14 @@ class ModelSelection:
         self.learn: Callable[[Iterable[str]], None] = lambda _secrets: None
         """Called with new credentials, to redact them; earlier ones are in the catalog."""
         self.on_sent: Callable[[], None] = lambda: None
-        """Called when a request was sent."""
+        """Called when a request has been sent."""
         self._clock = clock
         self._makers: dict[str, Callable[[str], Model]] = {}
         self._client: Client | None = None
 
     def plug(self, provider: str, make: Callable[[str], Model]) -> None:
-        """Add the provider of a plugin, which makes a model from its name. Known ones win."""
+        """Add the provider of a plugin; `make` creates a model by name. Known providers take
+        precedence."""
         if provider not in self.catalog.services:
             self._makers[provider] = make
             self.catalog.plugged.add(provider)
@@ -59,9 +60,7 @@ class ModelSelection:
         except ConfigError as error:
             raise ToolInputError(str(error)) from None
         if not self.catalog.is_allowed(ref):
-            raise ToolAuthorizationError(
-                f"{ref} is not among the models that may be chosen (modelPolicy.allow)"
-            )
+            raise ToolAuthorizationError(f"{ref} is not an allowed model (modelPolicy.allow)")
         return ref
 
     def model(
@@ -73,7 +72,7 @@ class ModelSelection:
     ) -> Model:
         """The model of that name, or else the configured one with its fallbacks, or one found in
         the environment. A model requested by name has only the given `fallbacks`, and none if
-        `strict`. Makes no connection. Raises `ConfigError`, and what `find` raises."""
+        `strict`. Makes no connection. Raises `ConfigError` and the errors of `find`."""
         if name:
             refs = list(dict.fromkeys(map(self.find, (name, *fallbacks))))
         else:
@@ -151,9 +150,9 @@ class ModelSelection:
 
     def auth(self, ref: ModelRef) -> str:
         """Kind and source of the credential of a model; never the credential itself."""
-        if ref == OPERATOR:
-            return "no credential needed"
         found = self.catalog.credentials.for_provider(ref.provider)
+        if ref == OPERATOR or (found and found[0].kind == "none"):
+            return "no credential needed"
         return str(found[0].id) if found else "no credential"
 
 

@@ -20,16 +20,18 @@ MAX_DEPTH = 32
 
 def schema_of(output_type: Any) -> str:
     """The JSON Schema of a type. Raises TypeError for a type that JSON cannot express."""
-    if hasattr(output_type, "model_json_schema"):
-        schema = output_type.model_json_schema()
-    else:
-        schema = msgspec.json.schema(output_type)
+    make = getattr(output_type, "model_json_schema", lambda: msgspec.json.schema(output_type))
+    try:
+        schema = make()
+    except TypeError as error:
+        # Only the last line names the type; the others are about options of msgspec.
+        raise TypeError(f"output_type: {str(error).splitlines()[-1]}") from None
     return msgspec.json.encode(schema).decode()
 
 
 def unfenced(text: str) -> str:
-    """What is between the fences of Markdown, if the text ends with such a block and no JSON
-    precedes it; else all of the text."""
+    """The content of a fenced Markdown block, if the text ends with one and no JSON precedes it;
+    else all of the text."""
     before, _, block = text.strip().partition("```")
     if not block.endswith("```") or not {"{", "["}.isdisjoint(before):
         return text.strip()
@@ -38,7 +40,7 @@ def unfenced(text: str) -> str:
 
 
 def read_output(output_type: Any, text: str) -> Any:
-    """Parse an answer as an object of the type. Raises ValueError that says what is wrong."""
+    """Parse an answer as an object of the type. Raises a ValueError that explains the problem."""
     body = unfenced(text)
     try:
         if hasattr(output_type, "model_validate_json"):

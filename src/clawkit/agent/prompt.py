@@ -31,9 +31,9 @@ NAMES = (
     "BOOTSTRAP.md",
 )
 SUB_AGENT_NAMES = ("AGENTS.md", "TOOLS.md")
-"""Files about the work; the others are about the person and the agent's character."""
+"""Files about the work; the other files are about the person and the agent's character."""
 PRIVATE_NAMES = ("USER.md", "MEMORY.md")
-"""Files for the owner only: other people could ask for what is in them."""
+"""Files for the owner only: other people could ask for their content."""
 # Invisible characters: text that a person reading the file cannot see must not reach the model.
 # Joiners in emoji and syllables are kept.
 _INVISIBLE = (
@@ -86,16 +86,17 @@ def read_workspace_files(
     max_chars: int | None = None,
     max_total_chars: int | None = None,
     redact: Callable[[str], str] = str,
+    may_read: Callable[[str], bool] = lambda _path: True,
 ) -> list[WorkspaceFile]:
     """The files that exist and are not empty, in order, truncated to the limits. `redact` removes
-    secrets."""
+    secrets; `may_read` says whether rules let a model read where a link leads."""
     found: list[WorkspaceFile] = []
     max_chars, left = max_chars or MAX_CHARS, max_total_chars or MAX_TOTAL_CHARS
     for name in names:
-        text = _read(workspace, name, max_chars)
+        text = _read(workspace, name, max_chars, may_read)
         if text is None and name == STAND_IN[0]:
             name = STAND_IN[1]
-            text = _read(workspace, name, max_chars)
+            text = _read(workspace, name, max_chars, may_read)
         if text and left >= min(len(text), _LEAST_CHARS):
             text = cut(redact(text), min(max_chars, left))
             left -= len(text)
@@ -104,17 +105,19 @@ def read_workspace_files(
 
 
 def names_of(mode: Mode, *, is_private: bool) -> tuple[str, ...]:
-    """The files for a prompt; `is_private` says that only the owner reads the answers."""
+    """The files for a prompt; `is_private`: only the owner reads the answers."""
     names = NAMES if mode == "full" else SUB_AGENT_NAMES
     return names if is_private else tuple(name for name in names if name not in PRIVATE_NAMES)
 
 
-def _read(workspace: str, name: str, max_chars: int) -> str | None:
+def _read(workspace: str, name: str, max_chars: int, may_read: Callable[[str], bool]) -> str | None:
     """The text of a file in the workspace; a link may only lead to another such file."""
     root = os.path.realpath(workspace)
     path = os.path.realpath(os.path.join(root, name))
-    # Not to any file: a repository could make its AGENTS.md a link to the person's `.env`.
+    # Not to arbitrary files: a repository could make its AGENTS.md a link to the user's `.env`.
     if os.path.commonpath((root, path)) != root or not path.lower().endswith(".md"):
+        return None
+    if path != os.path.join(root, name) and not may_read(path):
         return None
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -153,11 +156,11 @@ class Surroundings(msgspec.Struct, frozen=True):
     prefers_delegation: bool = False
     """Whether the agent should delegate most work to sub-agents."""
     directory: str = ""
-    """What there is of deferred tools."""
+    """The list of deferred tools."""
     skills: str = ""
     """The list of skills, with an introduction."""
     cites: bool = True
-    """Whether answers should name the notes that they rely on."""
+    """Whether answers should cite the notes that they rely on."""
 
 
 def build_prompt(
@@ -228,7 +231,7 @@ def _working(tools: Mapping[str, Tool], around: Surroundings) -> Iterator[str]:
     if "exec" in tools:
         if found := [name for name in ("read", "grep", "find", "ls") if name in tools]:
             listed = " and ".join(filter(None, (", ".join(found[:-1]), found[-1])))
-            yield f"- For looking at files use {listed}, not shell commands."
+            yield f"- To look at files use {listed}, not shell commands."
         yield "- After changing code, run its tests or the program itself, and see what it says."
     if "exec" in tools and "process" in tools:
         yield (
@@ -313,7 +316,7 @@ def _today(timezone: str) -> str:
 
 
 def local_date(timezone: str, style: str = "%A, %Y-%m-%d") -> tuple[str, str]:
-    """The current date, and the time zone that it is in: the system's if there is no such one."""
+    """The current date and its time zone: the system's if `timezone` is unknown."""
     if timezone:
         from datetime import datetime
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError

@@ -1,8 +1,7 @@
-"""One question to a model that answers with JSON and nothing else."""
+"""One question to a model that answers only with JSON."""
 
 import asyncio
 import json
-from fnmatch import fnmatchcase
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
@@ -18,6 +17,7 @@ from clawkit.core.context import Context
 from clawkit.core.result import Result
 from clawkit.core.tool import Effect, Tool
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
+from clawkit.globs import Glob
 from clawkit.plugins.api import Plugin, PluginContext
 from clawkit.schema.choose import validator_for
 from clawkit.text import one_line
@@ -48,7 +48,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    prompt: Annotated[str, doc("What the model has to do")]
+    prompt: Annotated[str, doc("What the model should do")]
     input: Annotated[Any, doc("Data for it, any JSON value")] = None
     schema: Annotated[dict[str, Any] | None, doc("JSON Schema of the answer")] = None
     provider: Annotated[str, doc("Provider of the model")] = ""
@@ -125,7 +125,7 @@ async def execute(params: Params, ctx: Context, settings: Settings, rights: Plug
 
 
 def _check_rights(model: str, params: Params, settings: Settings, rights: PluginLlm) -> None:
-    """Raises unless the operator lets this tool use the model and the credential."""
+    """Raises unless the operator allows this tool to use the model and the credential."""
     key = f"plugins.entries.{NAME}.llm.allow"
     if (params.model or params.provider) and not rights.allow_model_override:
         said = f"only the configured model may be used ({key}ModelOverride is false)"
@@ -135,6 +135,6 @@ def _check_rights(model: str, params: Params, settings: Settings, rights: Plugin
         raise ToolAuthorizationError(said)
     lists = (rights.allowed_completion_models, rights.allowed_models, settings.allowed_models)
     for allowed in lists:
-        if allowed is not None and not any(fnmatchcase(model, each) for each in allowed):
+        if allowed is not None and not any(Glob(each).match(model) for each in allowed):
             said = f"allowed: {', '.join(allowed) or 'none'}"
             raise ToolAuthorizationError(f"model {model} is not allowed; {said}")

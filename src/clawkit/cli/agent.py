@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes."""
 BLIND = (
-    "does not accept images, so it is only told that there was one. If it does accept them, put "
+    "does not accept images and only learns that there was one. If it does accept them, put "
     'input: ["text", "image"] into its entry under models.providers'
 )
 
@@ -126,7 +126,9 @@ def chat(message: str, **options: Any) -> int:
         lines = partial(RemoteLines, link, options, opened, choose_approver(None))
         return asyncio.run(run_plain(lines, message, pictures))
     if cli.can_ask() and not has_tui():
-        click.echo("For the full terminal interface: pip install 'clawkit[tui]'", err=True)
+        from clawkit.installation import how_to_add
+
+        click.echo(f"For the full terminal interface: {how_to_add('tui')}", err=True)
     here = partial(LineChat, doors, PlainOutput(), choose_approver(None))
     return asyncio.run(run_plain(here, message, pictures))
 

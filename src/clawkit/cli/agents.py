@@ -126,14 +126,15 @@ def remove(agent_id: str, force: bool, **how: Any) -> None:
     known = agents.by_id()
     path = agent_path(agents, agent_id)
     if path is None:
-        listed = f"; there are: {', '.join(known)}" if known else ": it lists none"
+        listed = f"; it has {', '.join(known)}" if known else "; it has none"
         hint = cli.suggest(agent_id, known) or listed
         raise ClawkitError(f"the configuration has no agent {one_line(agent_id, 60)!r}{hint}")
     id_ = agent_id.strip().lower()
     if not force and (id_ == agents.default_id() or len(known) == 1):
-        role = "the default agent" if id_ == agents.default_id() else "the only agent"
-        instead = f"; then {MAIN!r} is used" if id_ != MAIN else ""
-        raise EditError(f"{id_!r} is {role}; add --force to remove it{instead}")
+        is_default = id_ == agents.default_id()
+        role, then = ("default", "is used") if is_default else ("only", "is the only one")
+        instead = f"; then {MAIN!r} {then}" if id_ != MAIN else ""
+        raise EditError(f"{id_!r} is the {role} agent; add --force to remove it{instead}")
 
     def edit(text: str) -> str:
         root = content(text)

@@ -1,6 +1,6 @@
 """`clawkit approvals`: pending requests, the allowlist, and the log of decisions.
 
-Stores and the judge are imported on use: most commands need only one of them."""
+Stores and the judge are imported on use, because most commands need only one of them."""
 
 from __future__ import annotations
 
@@ -353,7 +353,7 @@ async def _watch() -> None:
         server = await serve(path, token, TerminalApprover(bell=True).ask)
     except ConflictError:
         raise ConflictError(
-            f"{path}: something else already answers requests, probably another "
+            f"{path}: another process already answers requests, probably another "
             "`clawkit approvals watch`; stop it first"
         ) from None
     try:

@@ -1,4 +1,4 @@
-"""The chats that a gateway hosts for terminals elsewhere: their commands, without their screen."""
+"""The chats that a gateway hosts for remote terminals: their commands, without their screen."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class ChatRoom(ChatSession):
         self._report = report
         self.has_keyboard = keyboard
         self._next: str | None = None
-        """Where to go on instead: an id or a name, empty for a new session."""
+        """The session to switch to: an id or a name, empty for a new one."""
         self._work: asyncio.Future[None] | None = None
         super().__init__(self, no_listener, None)
         self._looking = asyncio.ensure_future(self._look())
 
-    # It opens nothing itself: the agent belongs to the gateway.
+    # Opens nothing itself: the agent belongs to the gateway.
 
     def open(self, *_given: Any, **_changes: Any) -> Agent:
         return self._given_agent
@@ -58,7 +58,7 @@ class ChatRoom(ChatSession):
             self.say(self.describe_commands(why=True), "dim")
         self._push({"state": self.state()})
 
-    # What the terminal is told
+    # Updates for the terminal
 
     def start(self) -> dict[str, Any]:
         names = ("", *commands.COMMANDS, "tool")
@@ -79,14 +79,14 @@ class ChatRoom(ChatSession):
         return is_working or self.agent.turns.lane.is_busy
 
     def leave(self) -> None:
-        """Called when the terminal has gone."""
+        """Called when the terminal has disconnected."""
         self._looking.cancel()
-        self.has_keyboard = False  # a line that is still to run is nobody's
+        self.has_keyboard = False  # pending lines no longer have an author
         if self._lent:
             self._lend({})
-            self._tell_all("A terminal has left, and what it set for commands here ends.")
+            self._tell_all("A terminal has left; its settings for commands no longer apply here.")
 
-    # Others use the session, too: what a person sets ends when they leave.
+    # The session is shared, so a person's settings end when they leave.
 
     def use_exec(self, changes: Mapping[str, Any]) -> None:
         self._set({"exec": changes})
@@ -100,7 +100,7 @@ class ChatRoom(ChatSession):
         level = self.agent.kit.config.agents.defaults.elevated_default
         elevated = f", elevated {level}" if level else ""
         what = f"{self.describe_commands()}{elevated}"
-        self._tell_all(f"Set in a terminal for this session, until that one leaves: {what}")
+        self._tell_all(f"Set by a terminal for this session, until it leaves: {what}")
 
     def _tell_all(self, text: str) -> None:
         self.agent.conversation.tell(Noticed(text, "warning"))
@@ -114,7 +114,7 @@ class ChatRoom(ChatSession):
         if is_alone and self.is_busy:
             raise ConflictError("the agent is working: wait until it is done, or stop it")
         self._push({"typed": text})
-        # Meanwhile messages wait, as they do during a turn.
+        # Messages wait meanwhile, as during a turn.
         with self.agent.turns.lane.held() if is_alone else nullcontext():
             self._work = work = asyncio.ensure_future(self.run(text))
             self._push({"state": self.state()})
@@ -134,7 +134,7 @@ class ChatRoom(ChatSession):
         name, rest = commands.split(text)
         if name in _SETTING and rest and not self.is_typed(text):
             how = "type it in the chat, or add --local"
-            raise ToolAuthorizationError(f"only a person can set that in a gateway: {how}")
+            raise ToolAuthorizationError(f"in a gateway, only a person can set that: {how}")
         await commands.run(self, text)
 
     def rows(self, rows: Sequence[PaintedRow]) -> None:

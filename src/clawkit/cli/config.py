@@ -212,13 +212,16 @@ def validate(as_json: bool, config_file: str | None) -> None:
     try:
         loaded = load(config_file)
         unused = [Issue(section, message, file) for section, message in no_effect(loaded.config)]
+        from clawkit.cli.memory import embedding_issues
         from clawkit.cli.models import unknown_models
 
         warnings, files = [*loaded.warnings, *unused, *unknown_models(loaded)], loaded.files
+        warnings += embedding_issues(loaded)
         if loaded.config.plugins is not None:
             from clawkit.cli.plugins import survey_config
+            from clawkit.web.search.table import find_issues as search_issues
 
-            warnings += survey_config(loaded.config.plugins)[1]
+            warnings += [*survey_config(loaded.config.plugins)[1], *search_issues(loaded.config)]
         if loaded.config.skills is not None:
             from clawkit.cli.skills import find_issues
 

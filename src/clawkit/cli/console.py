@@ -1,6 +1,6 @@
-"""What commands print, and what they know about the terminal and the options.
+"""Output of commands, and facts about the terminal and the options.
 
-Without click, which takes a tenth of the start of `clawkit agent`.
+Does not import click, which takes a tenth of the start of `clawkit agent`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def can_ask() -> bool:
-    """Whether there is a terminal to ask on and to read the answer from."""
+    """Whether questions can be asked and answered on a terminal."""
     return is_terminal(sys.stdin) and is_terminal(sys.stderr)
 
 
@@ -79,7 +79,7 @@ def warn(messages: Any) -> None:
 
 
 def is_command() -> bool:
-    """Whether an agent's command runs this, so that no person is at the terminal."""
+    """Whether an agent's command runs this process, so that no person is at the terminal."""
     from clawkit.process import process_table
 
     return process_table.is_inside_command()
@@ -98,7 +98,7 @@ def workspace_warning(workspace: str) -> str:
 
 
 def origin_of(options: dict[str, Any]) -> Origin:
-    """Where the message comes from, as the options say."""
+    """The origin of the message, according to the options."""
     from clawkit.core.context import Sender
     from clawkit.policy.selectors import Origin
 
@@ -109,7 +109,7 @@ def origin_of(options: dict[str, Any]) -> Origin:
 
 @contextmanager
 def wrong_usage() -> Iterator[None]:
-    """Within this block, names on the command line that are unknown or invalid exit with 2."""
+    """Within this block, unknown and invalid names on the command line exit with 2."""
     try:
         yield
     except (ConflictError, ToolAuthorizationError):

@@ -21,6 +21,7 @@ from clawkit.cron.phrases import describe, read_phrase
 from clawkit.cron.schedule import iso_time
 from clawkit.cron.service import NOTHING_RUNS, SKIP_VARIABLE, CronService
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
+from clawkit.policy.tool_names import Matcher, Universe, explain_unmatched
 from clawkit.text import one_line, printable
 from clawkit.ui import jobs as told
 
@@ -34,13 +35,13 @@ _COLOURS = {"error": "red", "interrupted": "red", "skipped": "yellow"}
 
 
 class Jobs:
-    """The jobs that a command is about: those of this home, or of the remote gateway."""
+    """The jobs for a command: those of this home, or of the remote gateway."""
 
     def __init__(self, loaded: Loaded, service: CronService, link: Link | None) -> None:
         self.loaded, self.service, self.link = loaded, service, link
 
     def call(self, method: str, **given: Any) -> Any:
-        """What the method `cron.*` of the gateway answers. Raises `ClawkitError`."""
+        """Call a `cron.*` method of the gateway, or its local equivalent. Raises `ClawkitError`."""
         if self.link is not None:
             from clawkit.gateway.client import CallError
 
@@ -70,25 +71,40 @@ class Jobs:
 
     @property
     def idle_note(self) -> str:
-        """Why the jobs of this home are not run now; empty if they are, or are elsewhere."""
+        """Why the jobs of this home do not run; empty if they do, or if the jobs are remote."""
         if self.link is not None:
             return ""
         if not self.service.is_enabled:
             is_set = os.environ.get(SKIP_VARIABLE) in ("1", "true")
             why = f"{SKIP_VARIABLE} is set" if is_set else "cron.enabled is false"
-            return f"jobs are not run: {why}"
+            return f"jobs do not run: {why}"
         return "" if self.service.store.owners() else NOTHING_RUNS
 
     def check_agent(self, name: str | None) -> str | None:
-        """The id of an agent that has the jobs of this home; None is not checked."""
+        """Validate an agent id for jobs of this home; None passes."""
         wanted, known = (name or "").strip().lower(), self.loaded.config.agents.ids()
         if name is None or self.link is not None or wanted in known:
             return wanted or None
         raise click.UsageError(f"--agent: unknown agent {name!r}{cli.suggest(wanted, known)}")
 
+    def doubts(self, job: Mapping[str, Any]) -> Iterator[str]:
+        """Warnings about a job of this home that will not work with the current configuration."""
+        from clawkit.bundled import select_models
+
+        payload, known, config = job["payload"], Universe.of({}), self.loaded.config
+        if self.link is None and not (config.plugins or config.mcp):  # these may provide such tools
+            matcher = Matcher(payload.get("toolsAllow") or (), "--tools", known)
+            yield from (f"--tools: {explain_unmatched(each, known)}" for each in matcher.unmatched)
+        try:
+            if self.link is None and payload.get("model"):
+                agent = job.get("agentId") or config.agents.default_id()
+                select_models(self.loaded, agent).find(payload["model"])
+        except ClawkitError as error:
+            yield f"--model: {error}"
+
     @property
     def are_ours(self) -> bool:
-        """Whether no other process would carry out a run."""
+        """Whether no other process would execute a run."""
         return self.link is None and not self.service.store.owners()
 
 
@@ -149,8 +165,9 @@ def _echo_run(entry: Mapping[str, Any], *, is_latest: bool = True, full: bool = 
 
 
 def _tell_job(jobs: Jobs, job: Mapping[str, Any], done: str, *, as_json: bool) -> None:
-    """Print how a job is understood, and what was done with it, if anything was."""
+    """Print how a job is interpreted, and what was done with it, if anything."""
     note = jobs.idle_note if done and job["enabled"] else ""
+    cli.warn(jobs.doubts(job))
     if as_json:
         shown: dict[str, Any] = {"job": job, "means": told.tell_schedule(job), "next": []}
         with suppress(ToolInputError):
@@ -169,7 +186,7 @@ def _tell_job(jobs: Jobs, job: Mapping[str, Any], done: str, *, as_json: bool) -
     "--all",
     "everything",
     is_flag=True,
-    help="Also disabled jobs that settings create, such as heartbeats.",
+    help="Include disabled jobs that settings create, such as heartbeats.",
 )
 @cli.limit_option(50, "Maximum number.")
 @cli.json_option
@@ -196,7 +213,7 @@ def list_jobs(jobs: Jobs, everything: bool, limit: int, as_json: bool) -> None:
 @cli.json_option
 @_with_jobs
 def show(jobs: Jobs, which: str, as_json: bool) -> None:
-    """Show a job, its next times, and how it went."""
+    """Show a job, its next times and its last run."""
     job = jobs.call("get", id=which)
     if as_json:
         _tell_job(jobs, job, "", as_json=True)
@@ -216,12 +233,12 @@ def show(jobs: Jobs, which: str, as_json: bool) -> None:
 @click.command()
 @click.argument("words", metavar="SCHEDULE", nargs=-1)
 @job_options
-@click.option("--dry-run", is_flag=True, help="Only print how it is understood.")
+@click.option("--dry-run", is_flag=True, help="Only print the job as understood.")
 @_with_jobs
 def add(jobs: Jobs, words: tuple[str, ...], dry_run: bool, as_json: bool, **given: Any) -> None:
-    """Add a job, and print how it is understood.
+    """Add a job, and print its schedule as understood.
 
-    SCHEDULE is a phrase, or a cron expression. Without a zone it is in that of this machine.
+    SCHEDULE is a phrase or a cron expression. The default time zone is that of this machine.
 
     \b
     clawkit cron add "every weekday at 9:00 Europe/Vienna" -m "What is new in the tracker?"
@@ -241,7 +258,7 @@ def add(jobs: Jobs, words: tuple[str, ...], dry_run: bool, as_json: bool, **give
     with cli.wrong_usage():
         job = show_job(read_job(raw, told.now_ms(), by="operator"), JobState(), None)
     if dry_run:
-        del job["id"]  # one that is added has another id, and with it another delay
+        del job["id"]  # the added job gets another id, and thus another delay
     else:
         job = jobs.call("add", **raw)
     _tell_job(jobs, job, "" if dry_run else "added", as_json=as_json)
@@ -267,7 +284,7 @@ def edit(jobs: Jobs, which: str, words: tuple[str, ...], as_json: bool, **given:
         is_event = jobs.call("get", id=which)["sessionTarget"] == "main"
         if is_event != (kind == "systemEvent"):
             patch["sessionTarget"] = "isolated" if is_event else "main"
-    if patch.keys() == {"grants"}:  # a change of anything else ends those from before
+    if patch.keys() == {"grants"}:  # any other change removes the old ones
         patch["grants"] = [*jobs.call("get", id=which).get("grants", ()), *patch["grants"]]
     _tell_job(jobs, jobs.call("update", id=which, patch=patch), "changed", as_json=as_json)
 
@@ -277,7 +294,7 @@ def edit(jobs: Jobs, which: str, words: tuple[str, ...], as_json: bool, **given:
 @cli.json_option
 @_with_jobs
 def enable(jobs: Jobs, which: str, as_json: bool) -> None:
-    """Enable a job; its failures count from 0 again."""
+    """Enable a job, and reset its count of failures."""
     cli.refuse_commands("change jobs")
     job = jobs.call("update", id=which, patch={"enabled": True})
     _tell_job(jobs, job, "enabled", as_json=as_json)
@@ -288,7 +305,7 @@ def enable(jobs: Jobs, which: str, as_json: bool) -> None:
 @cli.json_option
 @_with_jobs
 def disable(jobs: Jobs, which: str, as_json: bool) -> None:
-    """Disable a job; a run that is under way goes on."""
+    """Disable a job; a run in progress continues."""
     cli.refuse_commands("change jobs")
     job = jobs.call("update", id=which, patch={"enabled": False})
     cli.print_done(as_json, {"job": job}, f"disabled {_call(job)}")
@@ -300,7 +317,7 @@ def disable(jobs: Jobs, which: str, as_json: bool) -> None:
 @cli.json_option
 @_with_jobs
 def remove(jobs: Jobs, which: tuple[str, ...], yes: bool, as_json: bool) -> None:
-    """Remove jobs. Runs that are under way go on, and what ran is kept for a week."""
+    """Remove jobs. Runs in progress continue; the records of runs are kept for a week."""
     cli.refuse_commands("remove jobs")
     found = {job["id"]: job for job in (jobs.call("get", id=each) for each in which)}
     if not yes:
@@ -334,7 +351,7 @@ def next_(jobs: Jobs, words: tuple[str, ...], limit: int, as_json: bool) -> None
             schedule = read_phrase(text, told.now_ms())
         except ToolInputError as error:
             reasons = f"{unknown}. As a schedule: {error}"
-            if " " in text:  # names rarely have spaces, schedules almost always
+            if " " in text:  # names rarely contain spaces, schedules almost always
                 reasons = f"{error}. As a job: {unknown}"
             raise ClawkitError(reasons) from None
     times = told.next_times(schedule, min(limit, _MAX_TIMES), job)
@@ -350,11 +367,11 @@ def next_(jobs: Jobs, words: tuple[str, ...], limit: int, as_json: bool) -> None
 @click.command()
 @click.argument("which", metavar="[JOB]", default="", shell_complete=_complete)
 @cli.limit_option(20, "Maximum number.")
-@click.option("--full", is_flag=True, help="All that it said.")
+@click.option("--full", is_flag=True, help="Show the full output.")
 @cli.json_option
 @_with_jobs
 def runs(jobs: Jobs, which: str, limit: int, full: bool, as_json: bool) -> None:
-    """Show what ran, what it said, what it cost, what failed, and when it is retried."""
+    """Show past runs: output, cost, errors, and when they are retried."""
     entries, more = jobs.pages("runs", limit, **({"id": which} if which else {}))
     if as_json:
         cli.print_json({"runs": entries, "more": more})
@@ -370,7 +387,7 @@ def runs(jobs: Jobs, which: str, limit: int, full: bool, as_json: bool) -> None:
 
 @click.command()
 @_JOB
-@click.option("--force", is_flag=True, help="Also if it is disabled.")
+@click.option("--force", is_flag=True, help="Run it even if it is disabled.")
 @cli.json_option
 @_with_jobs
 def run(jobs: Jobs, which: str, force: bool, as_json: bool) -> None:
@@ -388,9 +405,9 @@ def run(jobs: Jobs, which: str, force: bool, as_json: bool) -> None:
         check_installed()
     started = jobs.call("run", id=job["id"], mode="force" if force else "if-enabled")
     if not started["ran"]:
-        why = "it is running already; see: clawkit cron runs"
+        why = "it is already running; see: clawkit cron runs"
         if started["reason"] == "disabled":
-            why = "it is disabled; --force runs it nevertheless"
+            why = "it is disabled; --force runs it anyway"
         raise ToolError(f"{_call(job)} was not started: {why}")
     said = "" if as_json else f"running {_call(job)}: {told.doing(job)}"
     entry = _follow(jobs, started["runId"], said)
@@ -399,8 +416,8 @@ def run(jobs: Jobs, which: str, force: bool, as_json: bool) -> None:
 
 
 def _follow(jobs: Jobs, run_id: str, said: str) -> dict[str, Any]:
-    """Wait for the end of a run, and of its delivery; carry it out if no other process does. `said`
-    is printed first."""
+    """Wait for the end of a run and of its delivery; execute it if no other process does. Prints
+    `said` first."""
     patience_s = _DELIVERY_S
     try:
         if said:
@@ -413,7 +430,7 @@ def _follow(jobs: Jobs, run_id: str, said: str) -> dict[str, Any]:
             if entry["state"] == "queued" and jobs.are_ours:
                 from clawkit.cli.cron_serve import run_here
 
-                with suppress(ConflictError):  # another process has just begun to run jobs
+                with suppress(ConflictError):  # another process has just started to run jobs
                     run_here(jobs.loaded, run_id)
                     continue
             is_over = entry["action"] == "finished"
@@ -423,7 +440,7 @@ def _follow(jobs: Jobs, run_id: str, said: str) -> dict[str, Any]:
             time.sleep(_FOLLOW_S)
     except KeyboardInterrupt:
         is_dropped = jobs.link is None and jobs.service.store.withdraw(run_id)
-        left = "It was not started" if is_dropped else "It goes on; see: clawkit cron runs"
+        left = "It was not started" if is_dropped else "It is still running; see: clawkit cron runs"
         click.echo(f"\n{left}", err=True)
         raise
 
@@ -479,7 +496,7 @@ def serve(local: bool, config_file: str | None) -> None:
     def tell(shown: dict[str, Any]) -> None:
         if shown["action"] in ("started", "finished"):
             entry = shown["run"]
-            if entry["deliveryStatus"] == "unknown":  # a result is delivered after this
+            if entry["deliveryStatus"] == "unknown":  # the result is delivered later
                 entry = entry | {"deliveryStatus": ""}
             _echo_run(entry)
 
@@ -489,15 +506,15 @@ def serve(local: bool, config_file: str | None) -> None:
 
 @click.command("import")
 @click.argument("file", metavar="FILE")
-@click.option("--skip-invalid", is_flag=True, help="Add the others if some are invalid.")
+@click.option("--skip-invalid", is_flag=True, help="Skip invalid jobs and add the others.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be added.")
 @cli.json_option
 @_with_jobs
 def import_(jobs: Jobs, file: str, skip_invalid: bool, dry_run: bool, as_json: bool) -> None:
     """Add the jobs of an OpenClaw file, cron/jobs.json; - reads standard input.
 
-    Jobs get new ids. For each one, what has no counterpart is named. If one is invalid, none is
-    added, unless --skip-invalid is given.
+    Jobs get new ids. For each one, fields without a counterpart are listed. If one is invalid, none
+    is added, unless --skip-invalid is given.
     """
     cli.refuse_commands("add jobs")
     if jobs.link is not None:
@@ -523,13 +540,13 @@ def import_(jobs: Jobs, file: str, skip_invalid: bool, dry_run: bool, as_json: b
 @click.argument("text", metavar="TEXT")
 @click.option("--now", is_flag=True, help="Start a turn for it, instead of waiting for the next.")
 @click.option("--agent", help="Agent to wake. Default: the default agent.")
-@click.option("--session", metavar="KEY", help="Session to tell. Default: the main one.")
+@click.option("--session", metavar="KEY", help="Session to wake. Default: the main one.")
 @cli.json_option
 @_with_jobs
 def wake(
     jobs: Jobs, text: str, now: bool, agent: str | None, session: str | None, as_json: bool
 ) -> None:
-    """Tell a session something: it reads it with its next turn, or with --now at once."""
+    """Leave a message for a session, which reads it in its next turn, or with --now right away."""
     cli.refuse_commands("wake sessions")
     mode = "now" if now else "next-heartbeat"
     if jobs.link is not None:
@@ -545,6 +562,6 @@ def wake(
         key = key if key.startswith("agent:") else session_key(name, key)
         with cli.wrong_usage():
             found = wake_session(jobs.loaded, jobs.service, name, key, text, mode)
-    said = "it gets a turn for it now" if now else "it reads it with its next turn"
+    said = "it gets a turn for it now" if now else "it reads it in its next turn"
     note = f" ({found['note']})" if "note" in found else ""
     cli.print_done(as_json, found, said + note)

@@ -13,22 +13,22 @@ from clawkit.errors import ClawkitError, ToolInputError
 from clawkit.text import one_line
 
 _STATE = ("id", "jobId", "state", "createdAtMs", "updatedAtMs", "configRevision", "nextRunAtMs")
-"""What a file has because its jobs were run; they begin anew here."""
+"""Run-time state in a file; imported jobs start without it."""
 _NOT_HERE = {
-    "trigger": "its condition is left out, so it runs every time",
-    "isolation": "isolation is left out: results are reported as the delivery says",
-    "notify": "notify is left out; use delivery with a webhook",
-    "declarationKey": "declarationKey is left out: it belongs to a setting there",
-    "owner": "owner is left out",
-    "sessionKey": "sessionKey is left out: it names a session there",
+    "trigger": "its condition is dropped, so it runs every time",
+    "isolation": "isolation is dropped: delivery decides how results are reported",
+    "notify": "notify is dropped; use delivery with a webhook",
+    "declarationKey": "declarationKey is dropped: it belongs to a setting of OpenClaw",
+    "owner": "owner is dropped",
+    "sessionKey": "sessionKey is dropped: it names a session of OpenClaw",
 }
 _PAYLOAD_NOT_HERE = ("allowUnsafeExternalContent", "externalContentSource", "toolBudget")
 _OLD_DELIVERY = ("deliver", "channel", "provider", "to", "bestEffortDeliver")
-"""Where results went was once a part of the payload."""
+"""In older files, the delivery is part of the payload."""
 
 
 class Imported(NamedTuple):
-    """A job of the file: as `cron.add` takes it, and what is different here."""
+    """A job of the file in the format of `cron.add`, and notes about differences."""
 
     name: str
     raw: dict[str, Any]
@@ -42,17 +42,19 @@ class Imported(NamedTuple):
 
 
 def read_jobs(data: bytes, now_ms: int) -> list[Imported]:
-    """The jobs, also invalid ones. Raises `ClawkitError` if it is another kind of file."""
+    """The jobs, including invalid ones. Raises `ClawkitError` for another kind of file."""
     try:
         found = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ClawkitError(f"this is not a file of jobs: {error}") from None
+        raise ClawkitError(f"this is not a jobs file of OpenClaw: {error}") from None
     version = found.get("version", 1) if isinstance(found, dict) else 1
     if version != 1:
-        raise ClawkitError(f"this file has version {one_line(str(version), 40)}; 1 can be read")
+        raise ClawkitError(
+            f"version {one_line(str(version), 40)} of this file is not supported; use 1"
+        )
     jobs = found.get("jobs") if isinstance(found, dict) else found
     if not isinstance(jobs, list):
-        raise ClawkitError('this is not a file of jobs: it has no list "jobs"')
+        raise ClawkitError('this is not a jobs file of OpenClaw: it has no list "jobs"')
     return [_read_one(each, number, now_ms) for number, each in enumerate(jobs)]
 
 
@@ -70,7 +72,7 @@ def _read_one(given: Any, number: int, now_ms: int) -> Imported:
 
 
 def _adapt(raw: dict[str, Any]) -> Iterator[str]:
-    """Change a job into one of ours; yields what was changed."""
+    """Convert a job to clawkit's format; yields notes about changes."""
     for key, why in _NOT_HERE.items():
         if raw.pop(key, None) is not None:
             yield why
@@ -82,7 +84,7 @@ def _adapt(raw: dict[str, Any]) -> Iterator[str]:
             raw["delivery"] = _delivery_of(old)
         for key in _PAYLOAD_NOT_HERE:
             if payload.pop(key, None) is not None:
-                yield f"payload.{key} is left out"
+                yield f"payload.{key} is dropped"
     if isinstance(raw.get("delivery"), dict):
         raw["delivery"] = dict(raw["delivery"])
         yield from _adapt_place(raw["delivery"], "delivery")
@@ -96,7 +98,7 @@ def _adapt(raw: dict[str, Any]) -> Iterator[str]:
         yield from _adapt_place(alert, "failureAlert")
     if raw.get("sessionTarget") == "current":
         raw["sessionTarget"] = "isolated"
-        yield "sessionTarget 'current' becomes 'isolated': its session is not here"
+        yield "sessionTarget 'current' becomes 'isolated': its session does not exist here"
 
 
 def _delivery_of(old: dict[str, Any]) -> dict[str, Any]:
@@ -127,4 +129,4 @@ def _adapt_place(place: dict[str, Any], where: str) -> Iterator[str]:
         instead = "; results are reported in the main session" if is_said else ""
         keys = ", ".join(dict.fromkeys(gone))
         shown = f"{channel} ({keys})" if "channel" in gone else keys
-        yield f"{where}: {shown} is left out{instead}"
+        yield f"{where}: {shown} is dropped{instead}"

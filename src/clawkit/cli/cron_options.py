@@ -1,4 +1,4 @@
-"""What is typed about a job: the options of `clawkit cron add`, and the job that they mean."""
+"""The options of `clawkit cron add`, and the job that they define."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ from clawkit.ui.jobs import now_ms as current_ms
 
 MAX_FILE = 1024**2
 IN_ARGUMENTS = "*"
-"""Stands for an option that can have a value, and was given none."""
+"""Value of an option with an optional value that has none."""
 _WAYS = {"message": "agentTurn", "event": "systemEvent", "command": "command", "script": "script"}
 _option = click.option
 _optional = partial(click.option, is_flag=False, flag_value=IN_ARGUMENTS)
-_ABOUT_COMMAND = "Run a command in a shell; or exactly this: --command -- PROGRAM ARGUMENT..."
+_ABOUT_COMMAND = "Run a command in a shell, or directly with: --command -- PROGRAM ARGUMENT..."
 _ABOUT_THINKING = f"How much the model may think: {', '.join(cli.THINKING)}."
 _OPTIONS = (
-    _option("-m", "--message", help="Let an agent answer this."),
-    _option("--event", metavar="TEXT", help="Tell the main session this."),
+    _option("-m", "--message", help="Message that an agent answers."),
+    _option("--event", metavar="TEXT", help="Message for the main session."),
     _optional("--command", help=_ABOUT_COMMAND),
     _option("--script", metavar="FILE", help="Run Python code; - reads standard input."),
-    _option("--name", help="What to call the job."),
-    _option("--agent", help="Agent that does it. Default: the default agent."),
-    _option("--session", metavar="TARGET", help="main, isolated or session:ID."),
+    _option("--name", help="Name of the job."),
+    _option("--agent", help="Agent of the job. Default: the default agent."),
+    _option("--session", metavar="TARGET", help="Session: main, isolated or session:ID."),
     _option("--model", help="Model of the turn.", shell_complete=cli.complete_model),
     _option(
         "--thinking", type=click.Choice(("", *cli.THINKING)), metavar="LEVEL", help=_ABOUT_THINKING
     ),
-    _option("--timeout", metavar="TIME", help="How long it may take, such as 90s or 10m."),
-    _option("--tools", metavar="A,B", help="The only tools of the turn; '' for none."),
+    _option("--timeout", metavar="TIME", help="Maximum duration of a run, such as 90s or 10m."),
+    _option("--tools", metavar="A,B", help="Only these tools for the turn; '' for none."),
     _option("--grant", "grants", multiple=True, help="Allow exactly this command without asking."),
     _option("--tz", metavar="ZONE", help="Time zone, such as Europe/Vienna."),
-    _option("--exact", is_flag=True, help="Run on the full hour, not up to 5 minutes later."),
+    _option("--exact", is_flag=True, help="Run exactly on time, not up to 5 minutes later."),
     _optional("--announce", metavar="[SESSION]", help="Report the result in a session."),
-    _option("--webhook", metavar="URL", help="Send the result to a web address."),
-    _option("--no-deliver", is_flag=True, help="Only keep the result, for `cron runs`."),
+    _option("--webhook", metavar="URL", help="Send the result to a URL."),
+    _option("--no-deliver", is_flag=True, help="Do not deliver the result; `cron runs` shows it."),
     _option(
         "--keep/--no-keep", default=None, help="Keep a job that runs once, instead of removing it."
     ),
-    _option("--disabled", is_flag=True, help="Do not run it until it is enabled."),
+    _option("--disabled", is_flag=True, help="Disable the job."),
     _option(
         "--on-exit",
         metavar="COMMAND",
         help="Run it when this command exits; with --keep, every time.",
     ),
-    _option("--stream", metavar="COMMAND", help="Run it for lines that this command prints."),
-    _option("--match", metavar="REGEX", help="Only for lines of --stream that match."),
+    _option("--stream", metavar="COMMAND", help="Run it when this command prints lines."),
+    _option("--match", metavar="REGEX", help="Only lines of --stream that match."),
     _option(
         "--overlap/--no-overlap", default=None, help="Start even if the last run has not ended."
     ),
@@ -67,14 +67,14 @@ def job_options(command: Any) -> Any:
 
 
 def _read_schedule(words: Sequence[str], given: Mapping[str, Any]) -> Schedule | None:
-    """The schedule of a command line; None if there is none."""
+    """The schedule on a command line; None if there is none."""
     phrase, now_ms = " ".join(words).strip(), current_ms()
     if sum(map(bool, (phrase, given["on_exit"], given["stream"]))) > 1:
         raise click.UsageError("give one of SCHEDULE, --on-exit and --stream")
     if given["match"] and not given["stream"]:
         raise click.UsageError("--match is for --stream")
     if (given["tz"] or given["exact"]) and not phrase:
-        raise click.UsageError("--tz and --exact are for a SCHEDULE; type it, too")
+        raise click.UsageError("--tz and --exact require a SCHEDULE")
     if given["on_exit"]:
         return read_schedule({"kind": "on-exit", "command": given["on_exit"]}, now_ms)
     if given["stream"]:
@@ -88,15 +88,13 @@ def _read_schedule(words: Sequence[str], given: Mapping[str, Any]) -> Schedule |
         raise click.UsageError(f"--tz: {error}") from None
     last = phrase.rpartition(" ")[2]
     if zone and known_zone(last):
-        raise click.UsageError(
-            f"--tz: the schedule has a zone already, {last}; leave out one of them"
-        )
+        raise click.UsageError(f"--tz: the schedule already has a zone, {last}; remove one of them")
     exactly = "exactly" if given["exact"] else ""
     return read_phrase(" ".join(filter(None, (phrase, zone, exactly))), now_ms)
 
 
 def _check_combination(given: Mapping[str, Any]) -> None:
-    """Refuse what would be an error about fields that were not typed."""
+    """Refuse combinations whose errors would otherwise name fields that were not typed."""
     for way in ("message", "event", "command", "script"):
         if given[way] is not None and not given[way].strip():
             raise click.UsageError(f"--{way} must not be empty")
@@ -111,7 +109,7 @@ def _check_combination(given: Mapping[str, Any]) -> None:
 
 
 def read_options(words: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
-    """What a command line says about a job, as `cron.add` takes it."""
+    """The job on a command line, in the format of `cron.add`."""
     for names in (tuple(_WAYS), ("announce", "webhook", "no_deliver")):
         used = [f"--{each.replace('_', '-')}" for each in names if given[each] not in (None, False)]
         if len(used) > 1:

@@ -1,4 +1,4 @@
-"""Runs jobs in this process, with the parts of the gateway, but without sockets."""
+"""Runs jobs in this process, like the gateway but without sockets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from clawkit.gateway.serve import only_one
 from clawkit.gateway.server import Gateway
 
 SWEEP_S = 1.0
-"""Sessions that jobs are done with are free for chats after this time."""
+"""Seconds after which idle sessions of jobs are released for chats."""
 
 
 def serve_jobs(loaded: Loaded, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Run jobs until Ctrl-C or SIGTERM; `tell` is given what happens to them. Raises
-    `ConflictError` if another process does."""
+    """Run jobs until Ctrl-C or SIGTERM; `tell` is called with every change of a job. Raises
+    `ConflictError` if another process runs jobs."""
     check_home()
     with only_one():
         asyncio.run(_serve(loaded, tell))
@@ -49,7 +49,7 @@ async def _serve(loaded: Loaded, tell: Callable[[dict[str, Any]], None]) -> None
 
 
 def run_here(loaded: Loaded, run_id: str) -> None:
-    """Carry out one run that is queued. Ctrl-C stops it, and it failed."""
+    """Execute one queued run. Ctrl-C stops it, which counts as a failure."""
     check_home()
     with only_one():
         asyncio.run(_run(loaded, run_id))

@@ -131,7 +131,7 @@ def _diagnose(
 def _repair(
     file: str, env: Mapping[str, str], fixes: dict[str, list[str]], *, dry_run: bool, quiet: bool
 ) -> None:
-    """Carry out `--fix`, or with `dry_run` only report it; shows the diff before writing."""
+    """Apply `--fix`, or with `dry_run` only report it; shows the diff before writing."""
     from clawkit.cli.config import print_diff
     from clawkit.cli.doctor_checks import open_mode, private_files
     from clawkit.config.file_edit import change, content

@@ -50,6 +50,7 @@ from clawkit.core.context import Scope, Sender
 from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
 from clawkit.fs.containment import open_inside
 from clawkit.fs.search.engines import find_ripgrep
+from clawkit.installation import how_to_add
 from clawkit.lsp.servers import Programs, ServerCatalog
 from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
 from clawkit.models.providers import MODELS_JSON, agent_dir
@@ -61,7 +62,7 @@ MAX_AGENTS = 100
 MAX_SITUATIONS = 100
 """A configuration with more than these is too large to check case by case."""
 MAX_LISTED = 20
-"""How many old spellings are listed individually."""
+"""Maximum old spellings listed individually."""
 
 _VARIABLE = re.compile(r"\$\{?([A-Z_][A-Z0-9_]*)")
 
@@ -73,7 +74,7 @@ class Finding(NamedTuple):
     level: Level
     what: str
     do: str = ""
-    """What to type or to change; empty when there is nothing to do."""
+    """The remedy: what to type or change; empty if there is nothing to do."""
 
 
 Findings = Iterator[Finding]
@@ -137,7 +138,7 @@ def _open_to_others(path: str, mode: int, do: str) -> Finding:
 
 
 def private_files(file: str, env: Mapping[str, str], *, with_store: bool = False) -> Iterator[str]:
-    """clawkit's own files that may hold secrets, as far as the configuration tells."""
+    """clawkit's own files that may contain secrets, according to the configuration."""
     yield from (file, os.path.join(home(env), ".env"))
     folders: dict[str, None] = {}
     store = sessions_file(env)
@@ -182,6 +183,8 @@ def config_errors(error: ConfigError) -> Findings:
         place = f"edit {issue.file}" + (f", line {issue.line}" if issue.line else "")
         if issue.file and not os.path.lexists(issue.file):
             place = "name an existing file with --config or CLAWKIT_CONFIG"
+        elif issue.file and not os.access(issue.file, os.R_OK):
+            place = f"make it readable: ls -l {shlex.quote(issue.file)}"
         yield fault(str(issue), place if issue.file else "")
 
 
@@ -358,7 +361,7 @@ def check_commands(config: Config) -> Findings:
 def check_extra(extra: str, installed: object, lack: str) -> Findings:
     if not installed:
         what = f"{lack}: the extra {extra} is not installed"
-        yield warn(what, f"pip install 'clawkit[{extra}]'")
+        yield warn(what, how_to_add(extra))
 
 
 def _without_landlock(lack: str) -> Finding:
@@ -413,7 +416,7 @@ def check_files(config: Config) -> Findings:
             yield ok(f"ripgrep is {found.program}")
         else:
             what = "ripgrep is not installed, so grep and find use a slower search"
-            yield warn(what, "pip install 'clawkit[search]'")
+            yield warn(what, how_to_add("search"))
     except ToolError as error:
         yield fault(str(error))
     if landlock.available():
@@ -434,7 +437,7 @@ def _check_servers(settings: Fs) -> Findings:
         yield ok(f"language servers: {', '.join(available)}")
     else:
         what = "no language server was found, so problems after an edit are not reported"
-        yield warn(what, "pip install 'clawkit[lsp]'")
+        yield warn(what, how_to_add("lsp"))
     for name, server in settings.lsp.servers.items():
         if server.command and name not in available:
             what = f"tools.fs.lsp.servers.{name}: {server.command[0]!r} cannot be used"

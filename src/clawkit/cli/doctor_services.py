@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -35,6 +34,7 @@ from clawkit.models.discover import local_models
 from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
 from clawkit.net.addresses import parse_url, refusal
 from clawkit.net.route import NetError
+from clawkit.process.environ import find_program
 from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.confinement import BackendChoice, choose, why_no_bwrap, why_unusable
 from clawkit.sandbox.paths import DeniedFiles
@@ -45,7 +45,6 @@ from clawkit.store import Database
 from clawkit.text import human_size, human_time, one_line
 from clawkit.tools._memory import is_enabled
 from clawkit.web.search import table as search
-from clawkit.web.search.protocols import SearchError
 
 MAX_CHECKED = 512 * 1024 * 1024
 """Larger stores are not checked: it would take too long."""
@@ -319,7 +318,7 @@ def _check_backend(settings: SandboxSettings, choice: BackendChoice, key: str) -
     elif choice.backend == "ssh" and not settings.ssh.target:
         what = f"{key}.ssh.target is not set, so no command can run"
         yield fault(what, f"clawkit config set {key}.ssh.target user@host")
-    elif choice.backend == "ssh" and shutil.which(settings.ssh.command) is None:
+    elif choice.backend == "ssh" and find_program(settings.ssh.command) is None:
         what = f"{settings.ssh.command} is not installed, so no command can run"
         yield fault(what, "apt-get install openssh-client")
 
@@ -343,13 +342,13 @@ def _check_effect(settings: SandboxSettings, key: str, backend: str | None) -> F
 
 
 def check_jobs(loaded: Loaded, env: Mapping[str, str]) -> Findings:
-    """Whether scheduled jobs are run, and which ones fail; nothing if there are none."""
+    """Whether scheduled jobs run, and which ones fail; nothing if there are none."""
     service = open_cron(loaded)
     store = service.store
     if not store.exists:
         return
     if checks.open_mode(store.path):
-        what = f"{store.path} is accessible to other users, so jobs are not run"
+        what = f"{store.path} is accessible to other users, so jobs do not run"
         yield fault(what, f"chmod 600 {shlex.quote(store.path)}")
         return
     try:
@@ -364,12 +363,12 @@ def check_jobs(loaded: Loaded, env: Mapping[str, str]) -> Findings:
     if not enabled:
         yield ok(said)
     elif env.get(SKIP_VARIABLE) in ("1", "true"):
-        yield warn(f"{said}, and {SKIP_VARIABLE} is set, so they are not run", "Unset it")
+        yield warn(f"{said}, and {SKIP_VARIABLE} is set, so they do not run", "Unset it")
     elif not service.is_enabled:
-        what = f"{said}, and cron.enabled is false, so they are not run"
+        what = f"{said}, and cron.enabled is false, so they do not run"
         yield warn(what, "clawkit config set cron.enabled true")
     elif not store.owners():
-        what = f"{said}, and nothing runs them"
+        what = f"{said}, but no scheduler is running"
         yield warn(what, "clawkit gateway start, or clawkit cron serve")
     else:
         yield ok(said)
@@ -391,7 +390,7 @@ def check_memory(loaded: Loaded, workspace: str | None) -> Findings:
     for agent in agents.ids()[: checks.MAX_AGENTS]:
         whose = f"agent {agent!r}: " if len(agents.ids()) > 1 else ""
         if not is_enabled(loaded.config, agent):
-            yield ok(f"{whose}memory is turned off (memory.search.enabled is false)")
+            yield ok(f"{whose}memory is disabled (memory.search.enabled is false)")
             continue
         do = "clawkit memory index --rebuild" + (f" --agent {shlex.quote(agent)}" if whose else "")
         try:
@@ -414,7 +413,7 @@ def check_memory(loaded: Loaded, workspace: str | None) -> Findings:
         names = ", ".join(one_line(each.workspace, 100) for each in gone[:3])
         more = ", …" if len(gone) > 3 else ""
         what = f"{number} ({human_size(size)}) of workspaces that do not exist: {names}{more}"
-        yield warn(what, "clawkit memory prune, unless they are on a disk that is not mounted")
+        yield warn(what, "clawkit memory prune, unless they are on an unmounted disk")
 
 
 def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
@@ -435,21 +434,19 @@ def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
 def check_search(loaded: Loaded) -> Findings:
     config, env = loaded.config, loaded.env
     if config.tools.web and not config.tools.web.search.enabled:
-        yield ok("web search is off: tools.web.search.enabled is false")
+        yield ok("web search is disabled: tools.web.search.enabled is false")
         return
     named, ready = search.named_provider(config), search.ready_providers(config, env)
     if not (named or ready):
-        what = "no search service is chosen: web_search asks at its first use"
+        what = "no search service is configured: web_search asks at its first use"
         yield ok(what, "clawkit configure search")
         return
     row = search.PROVIDERS.get(named or ready[0])
     if row is None:
         yield ok(f"web search by the plugin {named}")
         return
-    try:
-        search.read_settings(config, row)
-    except SearchError as error:
-        yield fault(str(error))
+    if issues := [*search.find_issues(config)]:
+        yield from (fault(str(each)) for each in issues)
         return
     if (row.needs_key or row.needs_address) and row.id not in ready:
         lacks = "address" if row.needs_address else "key"

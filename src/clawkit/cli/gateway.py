@@ -40,7 +40,7 @@ _TIMEOUT = cli.timeout_option("Seconds to wait for an answer.", 86_400)
 
 
 class GivenGateway(NamedTuple):
-    """The gateway that the options of a command name."""
+    """The gateway selected by the options of a command."""
 
     config_file: str | None
     url: str | None
@@ -58,7 +58,7 @@ class GivenGateway(NamedTuple):
         return connect(self.find(), timeout_s=self.timeout_s)
 
     def call(self, method: str, kind: Any) -> Any:
-        """Call a method; returns its answer as it is, if it is of a kind."""
+        """Call a method; returns its unchanged answer after validating it as `kind`."""
         from clawkit.gateway.client import read_as
 
         with self.connect() as link:
@@ -68,7 +68,7 @@ class GivenGateway(NamedTuple):
 
 
 def _using(command: Any) -> Any:
-    """Add the options that name a gateway, as the first argument."""
+    """Add the options that select a gateway, passed as the first argument."""
 
     @wraps(command)
     def run(url: Any, token: Any, timeout_s: Any, config_file: Any, **more: Any) -> None:
@@ -86,9 +86,10 @@ def check_installed() -> None:
     """Raises `ToolInputError` if the libraries of the gateway are missing."""
     missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if missing:
-        raise ToolInputError(
-            f"the gateway needs {', '.join(missing)}; install with: pip install 'clawkit[gateway]'"
-        )
+        from clawkit.installation import how_to_add
+
+        how = how_to_add("gateway")
+        raise ToolInputError(f"the gateway needs {', '.join(missing)}; install with: {how}")
 
 
 @click.command()
@@ -100,7 +101,7 @@ def check_installed() -> None:
 def run(port: int | None, started_by: StartedBy, config_file: str | None) -> None:
     """Run the gateway until Ctrl-C or SIGTERM.
 
-    It listens on this machine only, unless gateway.bind says otherwise, and never beyond it without
+    It listens on this machine only, unless gateway.bind is set, and on other addresses only with
     authentication.
     """
     cli.refuse_commands("run a gateway")
@@ -166,7 +167,7 @@ def call(given: GivenGateway, method: str, params: str) -> None:
 @cli.json_option
 @_using
 def health(given: GivenGateway, as_json: bool) -> None:
-    """Ask the running gateway for its health."""
+    """Check the health of the running gateway."""
     found = given.call("health", HealthAnswer)
     if as_json:
         cli.print_json(found)
@@ -200,7 +201,7 @@ def status(given: GivenGateway, as_json: bool) -> None:
         with given.connect() as link:
             hello = link.hello
             read_as(HelloAnswer, hello)
-            with suppress(CallError):  # not everyone may know who waits for approval
+            with suppress(CallError):  # requires rights that this client may lack
                 listed = link.call("device.pair.list", {}, given.timeout_s)
                 waiting = read_as(WaitingDevices, listed)["pending"]
     except ConfigError as error:
@@ -209,7 +210,7 @@ def status(given: GivenGateway, as_json: bool) -> None:
             cli.print_json(about)
         elif (record := state.record) is not None and record.config_problem:
             _say(f"{record.url}: running, {how_started(record)}")
-            _say("It uses what it read before the configuration file became invalid.")
+            _say("It still uses the last valid configuration.")
         raise
     except ToolError as error:
         why = "\n".join(filter(None, (str(error), explain_silence(state))))
@@ -241,11 +242,11 @@ def status(given: GivenGateway, as_json: bool) -> None:
 @cli.json_option
 @_using
 def url(given: GivenGateway, as_json: bool) -> None:
-    """Print an address that opens the control page logged in: once, within ten minutes."""
+    """Print an address that opens the control page and logs in once, within ten minutes."""
     made, parts = given.call("device.pair.loginCode", LoginCode), urlsplit(given.find().url)
     scheme = {"ws": "http", "wss": "https"}[parts.scheme]
-    # A new address each time: no one who used this port before can have put a page of theirs into
-    # the browser's cache for it. What follows the # is not sent to servers, so it is in no log.
+    # A new URL each time, so that a former program on this port cannot have a page in the browser's
+    # cache for it. The part after # is not sent to servers, so it is not logged.
     address = f"{scheme}://{parts.netloc}{made['path']}?{token_hex(4)}#code={made['code']}"
     if as_json:
         cli.print_json({"url": address, "expiresAtMs": made["expiresAtMs"]})
@@ -257,7 +258,7 @@ def url(given: GivenGateway, as_json: bool) -> None:
 @cli.json_option
 @cli.config_option
 def token(as_json: bool, config_file: str | None) -> None:
-    """Print the token that clients log in with; it is generated if none is configured."""
+    """Print the token that clients log in with, and generate it if none is configured."""
     cli.refuse_commands("read the token of the gateway")
     check_installed()
     say_local(config_file)

@@ -1,5 +1,5 @@
-"""What the commands read of a gateway's answers and events. They are checked once, on arrival: the
-gateway may be of another version, or another program may listen on its port."""
+"""The fields of a gateway's answers and events that commands use. They are validated once, on
+arrival: the gateway may have another version, or another program may listen on its port."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class TakenBack(TypedDict):
 
 
 class ToldEvent(TypedDict):
-    """Of the session with that key: an event of its agent, or what a chat shows beside them."""
+    """An event of the session with that key: from its agent, or other output of a chat."""
 
     key: str
     run: str

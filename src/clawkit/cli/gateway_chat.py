@@ -1,6 +1,6 @@
-"""`clawkit chat` with a gateway: the terminal here, the conversation there.
+"""`clawkit chat` with a gateway: the terminal is local, the conversation runs in the gateway.
 
-Several terminals can follow one conversation: all of them show what happens in it.
+Several terminals can follow one conversation, and all show its events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from clawkit.ui.prompt import OpenFull, Prompt
 from clawkit.ui.screen_chat import ScreenChat
 
 _AWAY: ChatState = {"waiting": [], "working": [], "busy": False}
-"""What is known without a connection."""
+"""The state without a connection."""
 
 
 class GatewayChat(RemoteChat, ScreenChat):
@@ -78,7 +78,7 @@ class GatewayChat(RemoteChat, ScreenChat):
         self.leave()
 
     async def close(self) -> None:
-        if self._has_said and self.failure is None:  # which says it, too
+        if self._has_said and self.failure is None:  # which reports it as well
             self.say_how_to_continue(self.name)
 
     def say(self, text: str) -> None:
@@ -146,7 +146,7 @@ class GatewayChat(RemoteChat, ScreenChat):
         if self._ticking is not None:
             self._ticking.cancel()
             self._ticking = None
-        if self.display.began is not None:  # it ended while there was no connection
+        if self.display.began is not None:  # it ended while disconnected
             self.display.running.clear()
             self.display(TurnEnded("done"))
 

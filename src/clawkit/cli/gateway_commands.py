@@ -1,4 +1,5 @@
-"""Commands about a home, run in that of `gateway.remote`; sessions that a gateway has open here."""
+"""Runs commands in the home of `gateway.remote`, and releases sessions that the local gateway has
+open."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ def run_remotely(argv: Sequence[str]) -> int | None:
     if is_inside_command():
         raise ToolAuthorizationError("a command that clawkit runs cannot use the gateway")
     if why := why_not_here(argv):
-        far = f"gateway.mode is 'remote' ({target.url}), and {why}"
+        far = f"gateway.mode is 'remote' ({target.url}), but {why}"
         raise ClawkitError(f"{far}. To run it on this machine, add --local")
     from clawkit.cli.gateway_answers import CommandDone
     from clawkit.cli.options import print_text
@@ -36,8 +37,8 @@ def run_remotely(argv: Sequence[str]) -> int | None:
 
 
 def retry_released(work: Callable[[], T], session: str) -> T:
-    """Do something with a session. If the gateway of this home has it open and does not work in it,
-    the gateway closes it first."""
+    """Run `work` on a session. If the gateway of this home has it open but idle, the gateway closes
+    it first."""
     try:
         return work()
     except ConflictError:

@@ -1,4 +1,4 @@
-"""Follows a turn in a gateway: shows it, asks what it asks, and stops it on Ctrl-C."""
+"""Follows a turn in a gateway: shows it, asks its questions, and stops it on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def follow_turn(
     output: TurnOutput,
     make_approver: Callable[[], Approver | None],
 ) -> TurnEnded | None:
-    """Show a turn until it is over; None if it has to run without the gateway. Raises
-    `ToolError`."""
+    """Show a turn until it is over; None if it must run without the gateway. Raises `ToolError`."""
 
     async def follow() -> TurnEnded:
         return await TurnFollower(started, output, make_approver).follow()
@@ -43,7 +42,7 @@ def follow_turn(
 
 
 class TurnFollower(SessionFollower):
-    """Shows one turn, and what it leads to, until all of it is over."""
+    """Shows one turn and its consequences, such as sub-agents, until all are over."""
 
     def __init__(
         self,
@@ -78,8 +77,8 @@ class TurnFollower(SessionFollower):
     def _stop(self) -> None:
         if self._is_stopped or not self.is_connected:
             if self._has_begun and not self.is_connected:
-                self.say("the turn goes on when the gateway is back")
-            self._end.cancel()  # the second one does not wait
+                self.say("the turn continues when the gateway is back")
+            self._end.cancel()  # a second Ctrl-C does not wait
             return
         self._is_stopped = True
         self.run(self._abort())
@@ -87,12 +86,12 @@ class TurnFollower(SessionFollower):
     async def _abort(self) -> None:
         done = await self.call("sessions.abort", {"runId": self._run}, StoppedRuns)
         if not done["aborted"] and self._has_begun:
-            # The turn is over: what goes on are its sub-agents.
-            self.say("its sub-agents go on in the gateway")
+            # The turn is over; only its sub-agents continue.
+            self.say("its sub-agents continue in the gateway")
             self._end.cancel()
         await asyncio.sleep(STOP_S)
         if not self._end.done():
-            text = "the gateway does not stop it; the turn may still be running there"
+            text = "the gateway did not confirm the stop; the turn may still be running"
             self._end.set_exception(ToolError(text))
 
     async def back(self) -> None:
@@ -103,7 +102,7 @@ class TurnFollower(SessionFollower):
         if not self._name:
             return "See: clawkit gateway status"
         answer = f"clawkit sessions show {self._name}"
-        return f"It goes on with this turn when it runs again; to see the answer: {answer}"
+        return f"The gateway resumes this turn after its restart; to see the answer: {answer}"
 
     def accept(self, payload: TurnAccepted) -> None:
         self._name, self.seen = payload["name"], payload["number"]

@@ -81,8 +81,10 @@ class RemoteLines(RemoteChat, LineLoop):
     def gone(self, error: ToolError) -> None:
         if not self.is_working:
             self.say(str(error))
-        self.is_over = self.has_failed = True
+        # The error says how to continue.
+        self.is_over, self.has_failed, self.has_turns = True, True, False
         self.has_news.set()
 
     async def close(self) -> None:
+        self.say_how_to_continue(self.name)
         self.leave()

@@ -1,5 +1,5 @@
-"""A session in a gateway, as terminals follow it: requests, events, questions, and a connection
-that is made again when it breaks."""
+"""Follows a session in a gateway: requests, events, questions, and a connection that is reopened
+when it breaks."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from clawkit.gateway import client
 from clawkit.text import printable
 
 GIVE_UP_S = 180.0
-"""Less than a gateway remembers what it was asked for: what is sent again is not done twice."""
+"""Shorter than a gateway remembers idempotency keys, so that a repeated request is not executed
+twice."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.1, 10.0
 SHUTTING_DOWN = "SHUTTING_DOWN"
 _LATER = "later "
-"""How the ids of requests begin that were not sent."""
+"""Prefix of the ids of requests that were not sent."""
 LOST = "the connection to the gateway was lost"
 _PIECES = (events.TextPiece, events.ThinkingPiece, events.CallBegun, events.CallWritten)
 _BETWEEN = (events.TurnStarted, events.Requested, events.Voided, events.Answered, events.TurnEnded)
-"""What is not inside an answer that is being written."""
+"""Events that are never in the middle of a streamed answer."""
 Waiting = tuple[asyncio.Future[Any], str, dict[str, Any], float]
-"""A request: its answer, its method and its parameters; and when the gateway was last heard before
-the first connection broke that it was sent on, else 0."""
+"""A request: the future of its answer, its method, its parameters, and the time when the gateway
+was last heard before the request's first connection broke, else 0."""
 
 
 class SessionFollower(ABC):
-    """Follows a session. Requests with an idempotency key outlive the connection."""
+    """Follows a session. Requests with an idempotency key survive a lost connection."""
 
     def __init__(self, link: client.Link) -> None:
         self.link = link
@@ -48,50 +49,49 @@ class SessionFollower(ABC):
         self.is_opening = False
         """Whether events are kept until the session is open."""
         self.seen = 0
-        """The number of the last message that was shown."""
+        """The number of the last shown message."""
         self.sessions: set[str] = set()
-        """Keys of the sessions whose questions are asked here."""
+        """Keys of the sessions whose questions are asked at this terminal."""
         self._waiting: dict[str, Waiting] = {}
         self._questions: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_inside = True
-        """Whether an answer may be being written whose beginning is not known here."""
+        """Whether an answer may be streaming whose start was missed here."""
         self._heard = 0.0
-        """When the gateway last said something, by a clock that goes on while the machine sleeps
-        or this process is suspended."""
+        """When the gateway was last heard, on a clock that includes suspended time."""
         self._loop = asyncio.get_running_loop()
         self._watch = self._loop.call_later(client.SILENCE_S, self._lose, "it does not answer")
         self._listen()
 
-    # What a terminal does
+    # Implemented by terminals
 
     @abstractmethod
     def show(self, event: events.Event, run: str) -> None: ...
     @abstractmethod
     def hear(self, payload: answers.ToldEvent) -> None:
-        """Show something that is no event of the agent."""
+        """Show something other than an agent's event."""
 
     @abstractmethod
     def say(self, text: str) -> None:
-        """Show what went wrong."""
+        """Show a problem."""
 
     @abstractmethod
     def approver(self) -> Approver | None:
-        """Who is asked here; None if others have to answer."""
+        """The approver here; None if others must answer."""
 
     @abstractmethod
     def how_to_go_on(self) -> str:
-        """What to type when the gateway runs again."""
+        """The command to continue when the gateway runs again."""
 
     @abstractmethod
     async def back(self) -> None:
-        """The connection is there again; what waits is sent after this."""
+        """Called after a reconnect, before waiting requests are sent."""
 
     def gone(self, error: ToolError) -> None:  # noqa: B027  # the error may be enough
-        """The connection could not be made again; whoever waits for an answer gets the error."""
+        """Called if the reconnect failed; pending requests get the error."""
 
     def accept(self, payload: answers.TurnAccepted) -> None:
-        """The gateway has accepted a request that it will answer again."""
+        """Called when the gateway has accepted a request; the final answer follows."""
         if payload["blind"]:
             from clawkit.cli.agent import BLIND
 
@@ -100,9 +100,10 @@ class SessionFollower(ABC):
     # Requests
 
     async def call(self, method: str, params: dict[str, Any], kind: Any = Any) -> Any:
-        """Call a method and return its last answer, of a kind. Raises `CallError`, `ToolError`."""
+        """Call a method and return its last answer, validated as `kind`. Raises `CallError`,
+        `ToolError`."""
         if not self.is_connected and "idempotencyKey" not in params:
-            raise ToolError("there is no connection to the gateway now")
+            raise ToolError("not connected to the gateway")
         future: asyncio.Future[Any] = self._loop.create_future()
         self._send(future, method, params, 0.0)
         return client.read_as(kind, client.payload_of(await future))
@@ -118,12 +119,12 @@ class SessionFollower(ABC):
         self._waiting[id_] = waiting
 
     def adopt(self, id_: str, method: str, params: dict[str, Any]) -> asyncio.Future[Any]:
-        """The answer to a request that was sent before."""
+        """The future of the answer to a request that was already sent."""
         self._waiting[id_] = self._loop.create_future(), method, params, 0.0
         return self._waiting[id_][0]
 
     def run(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[None]:
-        """Do something in the background, and say what goes wrong."""
+        """Run work in the background, and show its errors."""
         task = asyncio.ensure_future(self._carry(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -160,8 +161,8 @@ class SessionFollower(ABC):
         try:
             for frame in self.link.read():
                 self._take_frame(frame)
-            if now - before > client.SILENCE_S:  # what came now may be old
-                raise ToolError("it was not heard for long")
+            if now - before > client.SILENCE_S:  # the received data may be old
+                raise ToolError("it did not respond for too long")
             self._heard = now
         except client.MalformedAnswerError as error:
             self._disconnect()
@@ -170,7 +171,7 @@ class SessionFollower(ABC):
             self._lose(str(error))
 
     def take_early(self) -> None:
-        """Take what came before this could show it."""
+        """Process events that arrived before the session was open."""
         early, self.link.events = self.link.events, []
         for frame in early:
             self._take_frame(frame)
@@ -202,33 +203,35 @@ class SessionFollower(ABC):
                 self._listen()
                 await self.back()
             except asyncio.CancelledError:
-                return None  # lost again, or left
+                return None  # lost again, or closed
             except (OSError, ToolError) as error:
                 is_refused = isinstance(error, client.CallError) and error.code != SHUTTING_DOWN
                 is_final = is_refused and (self.is_connected or not self.link.target.is_own)
                 if is_final or time.monotonic() - began > GIVE_UP_S:
-                    return self._give_up(f"{LOST}, and cannot be made again: {error}")
+                    return self._give_up(f"{LOST} and could not be restored: {error}")
                 self._disconnect()
         left, self._waiting = self._unanswered(), {}
         for each in left:
-            if time.time() - (each[3] or lost) < GIVE_UP_S:  # the machine may have slept
+            if time.time() - (each[3] or lost) < GIVE_UP_S:  # the machine may have been suspended
                 self._send(*each)
             else:
-                each[0].set_exception(ToolError(f"{LOST} before it said whether it did this"))
+                each[0].set_exception(ToolError(f"{LOST} before it confirmed this"))
         self.run(self.ask_pending())
         return None
 
     def _unanswered(self) -> list[Waiting]:
-        """What someone still waits for."""
+        """The requests that are still awaited."""
         return [each for each in self._waiting.values() if not each[0].done()]
 
     def _give_up(self, why: str) -> None:
-        error = ToolError(f"{why.rstrip('.')}. {self.how_to_go_on()}")
+        how = self.how_to_go_on()
+        why = why.removesuffix(how).rstrip(". ")
+        error = ToolError(f"{why}{'' if why.endswith('?') else '.'} {how}")
         for future, *_ in self._unanswered():
             future.set_exception(error)
         self.gone(error)
 
-    # What the gateway says
+    # Frames from the gateway
 
     def _take_frame(self, frame: dict[str, Any]) -> None:
         payload, name = frame.get("payload"), frame.get("event")
@@ -239,7 +242,7 @@ class SessionFollower(ABC):
         elif name == "clawkit.event":
             told: answers.ToldEvent = client.read_as(answers.ToldEvent, payload)
             if self.key not in (None, told["key"]):
-                pass  # of a session that was left
+                pass  # from a session that was left
             elif "event" in told:
                 self._tell(told, told["event"])
             else:
@@ -257,7 +260,7 @@ class SessionFollower(ABC):
             return self.accept(client.read_as(answers.TurnAccepted, frame["payload"]))
         is_ending = client.as_object(frame.get("error")).get("details") == {"code": SHUTTING_DOWN}
         if is_ending and "idempotencyKey" in params:
-            return None  # it is sent again when the gateway is back
+            return None  # it is repeated when the gateway is back
         del self._waiting[id_]
         if not future.done():
             future.set_result(frame)
@@ -291,7 +294,7 @@ class SessionFollower(ABC):
         click.echo(f"clawkit: waiting for approval: {what}. To allow it: {how}", err=True)
 
     async def _ask_here(self, approver: Approver, id_: str, question: Question) -> None:
-        """Ask a person here; the turn goes on, and others may answer before."""
+        """Ask a person here; meanwhile the turn continues, and others may answer first."""
         answer = await approver.ask(question)
         self._questions.pop(id_, None)
         params = {"id": id_, "decision": choice_of(answer), "reason": answer.reason}
@@ -300,8 +303,7 @@ class SessionFollower(ABC):
 
 
 class RemoteChat(SessionFollower):
-    """A chat in a gateway: what is typed goes there, and the session is opened again when the
-    connection is."""
+    """A chat in a gateway: input is sent there, and the session is reopened after a reconnect."""
 
     is_over = has_keyboard = False
 
@@ -312,12 +314,12 @@ class RemoteChat(SessionFollower):
 
     @abstractmethod
     def show_opened(self, opened: answers.ChatOpened) -> None:
-        """Show the beginning of a session."""
+        """Show an opened session."""
 
     def show_state(self, state: answers.ChatState) -> None: ...
 
     def enter(self, opened: answers.ChatOpened, *, is_known: bool = False) -> None:
-        """Go on with a session that was opened."""
+        """Switch to an opened session."""
         self.key, self.name, self.is_opening = opened["key"], opened["name"], False
         self.sessions = {opened["key"]}
         if not is_known:
@@ -327,13 +329,13 @@ class RemoteChat(SessionFollower):
         self.take_early()
 
     async def back(self) -> None:
-        settings = {**self._options, "model": None, "thinking": None}  # which may have been changed
+        settings = {**self._options, "model": None, "thinking": None}  # may have changed since
         await self._open(settings, self.name, after=self.seen)
-        lent = " What you set with /exec or /elevated has ended." if self.has_keyboard else ""
+        lent = " Your /exec and /elevated settings no longer apply." if self.has_keyboard else ""
         self.show(events.Noticed(f"connected again.{lent}"), "")
 
     async def _open(self, options: dict[str, Any], session: str, **more: Any) -> None:
-        self.is_opening = True  # what happens there is shown after what was said before
+        self.is_opening = True  # show new events after the history
         params = chat_params(self.link.target, options, session, keyboard=self.has_keyboard)
         try:
             opened = await self.call(CHAT, params | more, answers.ChatOpened)
@@ -342,7 +344,7 @@ class RemoteChat(SessionFollower):
         self.enter(opened, is_known=bool(more))
 
     async def type(self, line: str, key: str = "", **more: Any) -> answers.LineDone:
-        """Type a line; returns what the gateway says about it. Raises `ToolError`."""
+        """Send a typed line; returns the gateway's answer. Raises `ToolError`."""
         params = {"key": self.key, "line": line, "idempotencyKey": key or os.urandom(16).hex()}
         done: answers.LineDone = await self.call(
             "clawkit.chat.type", params | more, answers.LineDone
@@ -356,7 +358,7 @@ class RemoteChat(SessionFollower):
 
     @property
     def unsent(self) -> dict[str, str]:
-        """Lines that wait for the connection, by the id of their request."""
+        """Lines waiting for the connection, by request id."""
         found = self._waiting.items()
         return {id_: each[2]["line"] for id_, each in found if id_.startswith(_LATER)}
 

@@ -1,4 +1,4 @@
-"""`clawkit gateway logs`: the log that the gateway writes, without its secrets."""
+"""`clawkit gateway logs`: the log of the gateway, without secrets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHUNK = 64 * 1024
 _POLL_S = 0.2
 _COLORS = {"warning": "yellow", "error": "red", "critical": "red"}
 _KEEP = 2
-"""How many older files the gateway keeps; a test compares it."""
+"""Number of older files that the gateway keeps; a test compares it."""
 
 
 def log_file() -> str:
@@ -27,7 +27,7 @@ def log_file() -> str:
 
 
 class LogFollower:
-    """Reads complete lines as they are appended, also when the file is rotated."""
+    """Reads complete lines as they are appended, across rotations."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -40,12 +40,12 @@ class LogFollower:
             self._file = None
 
     def read(self) -> Iterator[bytes]:
-        """The lines that were added since the last call."""
+        """The lines added since the last call."""
         if self._file is None and not self._open():
             return
         yield from self._drain()
         if self._is_rotated():
-            yield from self._drain()  # what was added before it was renamed
+            yield from self._drain()  # lines added before the rename
             self.close()
             self._rest = b""
             if self._open():
@@ -73,7 +73,7 @@ class LogFollower:
 
 
 def _last_lines(follower: LogFollower, path: str, count: int) -> list[bytes]:
-    """The last lines, also of older files if the current one has too few."""
+    """The last lines, including older files if the current one has too few."""
     lines = deque(follower.read(), maxlen=count)
     for number in range(1, _KEEP + 1):
         missing = count - len(lines)
@@ -118,14 +118,14 @@ def _show(line: bytes, *, as_json: bool) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Show new lines until Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
 def logs(lines: int, follow: bool, as_json: bool) -> None:
-    """Show the log of the gateway. It has no secrets.
+    """Show the log of the gateway, with secrets masked.
 
     \b
     clawkit gateway logs -n 200
     clawkit gateway logs -f --json | jq 'select(.level != "info")'
     """
     refuse_commands("read the log of the gateway")
-    from clawkit.cli.gateway_status import say_local  # which needs the log, too
+    from clawkit.cli.gateway_status import say_local  # imported late: it also needs the log module
 
     say_local()
     path = log_file()

@@ -46,8 +46,7 @@ def _say_started(record: RunningGateway, how: str, as_json: bool) -> None:
 def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | None) -> None:
     """Start the gateway in the background, and wait until it is ready.
 
-    It keeps running when the terminal is closed. Its log is in logs/gateway.jsonl in the home
-    directory.
+    It keeps running when the terminal is closed. Its log is logs/gateway.jsonl in clawkit's home.
     """
     cli.refuse_commands("start a gateway")
     check_installed()
@@ -87,7 +86,7 @@ def stop(timeout_s: float, force: bool, as_json: bool) -> None:
 @cli.json_option
 @cli.config_option
 def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str | None) -> None:
-    """Stop the gateway gracefully and start it again, with the same cli.
+    """Stop the gateway gracefully and start it again with the same options.
 
     If none is running, it is started. An invalid configuration leaves the running one alone.
     """
@@ -101,9 +100,9 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     state = look()
     before = state.record if state.pid else None
     if before is not None:
-        if before.config != usual_config(os.environ):  # which may have been removed
+        if before.config != usual_config(os.environ):  # the file may have been removed
             config_file = config_file or before.config
-        if port is None:  # a free one that was taken is kept: clients know it
+        if port is None:  # keep an automatically chosen port, because clients know it
             port = before.port if before.asked_port == 0 else before.asked_port
     cli.warn(map(str, load(config_file).warnings))
     if before is not None and before.started_by == "service":
@@ -154,7 +153,7 @@ def _control(commands: Sequence[Sequence[str]]) -> None:
 
 
 def _read_ours(path: str) -> str | None:
-    """The service file, if there is one. Raises `ToolInputError` if others have written it."""
+    """The service file, if it exists. Raises `ToolInputError` if clawkit did not write it."""
     from clawkit.gateway.service_file import MARK
 
     try:
@@ -178,9 +177,9 @@ def install(
 ) -> None:
     """Install a service that starts the gateway when you log in.
 
-    Shows the file, a systemd user unit or a launchd agent, and asks before it is written. The file
-    contains no secrets: the service reads them from the configuration, and from .env in the home
-    directory.
+    Shows the file, a systemd user unit or a launchd agent, and asks before writing it. The file
+    contains no secrets: the service reads them from the configuration and from .env in clawkit's
+    home.
     """
     cli.refuse_commands("install a service")
     check_installed()

@@ -1,4 +1,4 @@
-"""What `clawkit gateway status` knows from the home directory, without asking the gateway."""
+"""The facts for `clawkit gateway status` from the home directory, without asking the gateway."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STARTED_BY = {
 
 
 def describe(record: RunningGateway) -> dict[str, Any]:
-    """A gateway, for programs."""
+    """A gateway record as JSON data."""
     return {
         "pid": record.pid,
         "url": record.url,
@@ -62,7 +62,7 @@ def describe(record: RunningGateway) -> dict[str, Any]:
 
 
 def describe_state(state: GatewayState) -> dict[str, Any]:
-    """What the home says, for programs; empty if it says nothing."""
+    """The state of the home as JSON data; empty if there is none."""
     if state.stale is not None:
         return {"stale": describe(state.stale)}
     if state.record is not None:
@@ -76,7 +76,7 @@ def how_started(record: RunningGateway) -> str:
 
 
 def explain_config(state: dict[str, Any]) -> Iterator[str]:
-    """What of the configuration file is not in force, from the health of a gateway."""
+    """Which configuration is not in force, according to the health of a gateway."""
     for each in state.get("issues", ()):
         where = f"{each['path']}: " if each["path"] else ""
         yield (
@@ -88,7 +88,7 @@ def explain_config(state: dict[str, Any]) -> Iterator[str]:
 
 
 def explain_reach(host: str, port: int, fingerprint: str) -> Iterator[str]:
-    """How other machines reach a gateway, and what it is safe from."""
+    """How other machines reach a gateway, and whether the connection is encrypted."""
     if not is_loopback(host):
         far = _own_address(host) if host in _ALL_ADDRESSES else host
         url = Target(far, port, is_tls=bool(fingerprint)).url
@@ -96,7 +96,7 @@ def explain_reach(host: str, port: int, fingerprint: str) -> Iterator[str]:
     if fingerprint:
         yield f"Certificate (SHA-256): {fingerprint}"
     elif _is_readable(host, fingerprint):
-        yield f"Others in the network can read what is said. {_TO_ENCRYPT}"
+        yield f"Others in the network can read the traffic. {_TO_ENCRYPT}"
 
 
 def _name_reach(host: str, fingerprint: str) -> str:
@@ -105,7 +105,7 @@ def _name_reach(host: str, fingerprint: str) -> str:
 
 
 def _is_readable(host: str, fingerprint: str) -> bool:
-    """Whether others could read what is sent to a gateway. Tailscale encrypts by itself."""
+    """Whether others could read traffic to a gateway. Tailscale encrypts it anyway."""
     if fingerprint or is_loopback(host):
         return False
     try:
@@ -115,7 +115,7 @@ def _is_readable(host: str, fingerprint: str) -> bool:
 
 
 def _own_address(host: str) -> str:
-    """The address that other machines most likely know, else the name of this one."""
+    """The address that other machines can most likely use, else the host name."""
     family, other = (
         (socket.AF_INET6, "2001:db8::1") if ":" in host else (socket.AF_INET, "192.0.2.1")
     )
@@ -128,11 +128,11 @@ def _own_address(host: str) -> str:
 
 
 def explain_waiting(pending: Sequence[dict[str, Any]], options: str) -> Iterator[str]:
-    """Which devices wait for approval, and how to approve them. `options` name the gateway."""
+    """Which devices wait for approval, and how to approve them. `options` select the gateway."""
     if pending:
         yield f"{counted(len(pending), 'device')} waiting for approval. If you know it, type:"
     for each in pending:
-        # On a line of its own: a device chooses its name, which must not be pasted into a shell.
+        # On a separate line: the device's name is untrusted and must not be pasted into a shell.
         name = one_line(str(each.get("displayName") or each.get("clientId") or ""), 40)
         scopes = ", ".join(each.get("scopes", ()))
         yield f"  {name!r} at {each.get('remoteIp', '')}, as {each['role']}: {scopes}"
@@ -141,7 +141,7 @@ def explain_waiting(pending: Sequence[dict[str, Any]], options: str) -> Iterator
 
 
 def explain_silence(state: GatewayState) -> str:
-    """What the home says about a gateway that does not answer; empty if it says nothing."""
+    """What the home reveals about a gateway that does not answer; empty if nothing."""
     if (stale := state.stale) is not None:
         return (
             f"The last one was killed or has crashed, and left a stale lock: {how_started(stale)}. "
@@ -161,8 +161,8 @@ def explain_silence(state: GatewayState) -> str:
 
 
 def say_local(config_file: str | None = None) -> None:
-    """Say that a command is about this machine, if the configuration names another gateway."""
-    with suppress(ConfigError):  # others report it, and a gateway can be stopped nevertheless
+    """Note that a command is about this machine, if the configuration names a remote gateway."""
+    with suppress(ConfigError):  # reported elsewhere, and a gateway can still be stopped
         settings = load(config_file).config.gateway
         if settings is not None and settings.mode == "remote":
             click.echo(
@@ -172,7 +172,7 @@ def say_local(config_file: str | None = None) -> None:
 
 
 def check_remote(loaded: Loaded) -> Findings:
-    """Whether the gateway of `gateway.remote` answers, and lets this device in."""
+    """Whether the gateway of `gateway.remote` answers and admits this device."""
     from clawkit.cli.doctor_checks import fault, ok
     from clawkit.gateway.client import CallError, connect, find_target
 
@@ -181,7 +181,7 @@ def check_remote(loaded: Loaded) -> Findings:
         return
     if not settings.remote.url:
         to_set = "clawkit config set gateway.remote.url wss://HOST:PORT"
-        yield fault("gateway.mode is 'remote', and gateway.remote.url is not set", to_set)
+        yield fault("gateway.mode is 'remote', but gateway.remote.url is not set", to_set)
         return
     try:
         target = find_target(loaded)
@@ -196,7 +196,7 @@ def check_remote(loaded: Loaded) -> Findings:
 
 
 def check_gateway() -> Findings:
-    """What the running gateway has not taken up; nothing if none is running."""
+    """Changes that the running gateway has not applied; nothing if none is running."""
     from clawkit.cli.doctor_checks import fault, ok, warn
     from clawkit.gateway.record import look
 
@@ -205,7 +205,7 @@ def check_gateway() -> Findings:
         return
     record = state.record
     if record.config_problem:
-        problem = f"uses what it read before the file became invalid: {record.config_problem}"
+        problem = f"uses the last valid configuration: {record.config_problem}"
         yield fault(f"the gateway (process {record.pid}) {problem}", "Fix the file")
     if paths := ", ".join(record.restart_needed):
         what = f"the gateway (process {record.pid}) does not use the changed {paths}"

@@ -1,7 +1,7 @@
-"""A turn of `clawkit agent` in a gateway: which gateway, and the request.
+"""A turn of `clawkit agent` in a gateway: the choice of the gateway, and the request.
 
 It imports almost nothing, not even click: the request is sent before the rest is loaded.
-Annotations are not postponed: a NamedTuple compiles each one that is.
+Annotations are not postponed, because a NamedTuple compiles postponed ones.
 """
 
 import os
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 METHOD, CHAT = "clawkit.turn", "clawkit.chat.open"
 MAX_IMAGE = 6_291_456
-"""Bytes that a gateway accepts."""
+"""Maximum bytes that a gateway accepts."""
 _SCOPE = ("channel", "account", "group", "space", "sender")
 _SETTINGS = {
     "model": "model",
@@ -47,7 +47,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class StartedTurn(NamedTuple):
-    """A turn that the gateway was asked for."""
+    """A turn that was requested from the gateway."""
 
     link: client.Link
     number: str
@@ -59,14 +59,14 @@ class StartedTurn(NamedTuple):
         return str(self.params["idempotencyKey"])
 
     def abandon(self) -> None:
-        """Stop the turn, unless that was done by the one who followed it."""
+        """Stop the turn, unless its follower already did."""
         with suppress(OSError):
             self.link.request("sessions.abort", {"runId": self.run})
             self.link.close()
 
 
 def only_local(options: dict[str, Any]) -> str:
-    """The first option that a gateway cannot honour; empty if there is none."""
+    """The first option that a gateway cannot support; empty if there is none."""
     if options["no_session"]:
         return "--no-session"
     if found := next((name for name in _SCOPE if options[name]), ""):
@@ -78,7 +78,7 @@ def only_local(options: dict[str, Any]) -> str:
 
 def find_gateway(options: dict[str, Any], also: Sequence[str] = ()) -> client.Target | None:
     """The gateway to use for a command with these options; None to work without one. `also` are
-    options that this command does not send."""
+    further options that this command cannot send."""
     if options["local"]:
         return None
     target = client.find_for_command(options["config_file"])
@@ -87,11 +87,11 @@ def find_gateway(options: dict[str, Any], also: Sequence[str] = ()) -> client.Ta
     from clawkit.process.process_table import is_inside_command
 
     if is_inside_command():
-        return None  # what an agent starts must not have the rights of its owner
+        return None  # processes of an agent must not have owner rights
     given = (f"--{each.replace('_', '-')}" for each in also if options[each] is not None)
     if name := only_local(options) or next(given, ""):
         if not target.is_own:
-            raise ClawkitError(f"{name} needs --local: {target.url} cannot do that")
+            raise ClawkitError(f"{name} requires --local: {target.url} does not support it")
         say_local(f"{name} does not go through the gateway")
         return None
     return target
@@ -104,7 +104,7 @@ def say_local(why: str) -> None:
 
 
 def place_of(target: client.Target, options: dict[str, Any]) -> dict[str, Any]:
-    """Which session the options mean, for the gateway."""
+    """The session selected by the options, for the gateway."""
     if options["go_on"] and options["session"]:
         raise ClawkitError("--continue and --session cannot be combined")
     given = {"agentId": options["agent"], "session": options["session"]}
@@ -127,22 +127,22 @@ def turn_params(target: client.Target, options: dict[str, Any], message: str) ->
 
 
 def begin(target: client.Target, options: dict[str, Any], message: str) -> StartedTurn | None:
-    """Ask for a turn; None if the gateway is of another version. Raises `ToolError`."""
+    """Request a turn; None if the gateway has another version. Raises `ToolError`."""
     params = turn_params(target, options, message) | {"idempotencyKey": os.urandom(16).hex()}
     link = open_link(target, METHOD)
     return None if link is None else StartedTurn(link, link.request(METHOD, params), params)
 
 
 def open_link(target: client.Target, method: str) -> client.Link | None:
-    """Connect to a gateway that has a method; None if it is of another version, which is said."""
+    """Connect to a gateway that has a method; None, with a notice, if it has another version."""
     link = client.connect(target)
     if method in link.methods:
         return link
     link.close()
     version = client.as_object(link.hello.get("server")).get("version", "")
-    what = f"the gateway at {target.url} ({version}) is of another version"
+    what = f"the gateway at {target.url} ({version}) has another version"
     if not target.is_own:
-        raise ToolError(f"{what}, and cannot do this; update it, or add --local")
+        raise ToolError(f"{what} and does not support this; update it, or add --local")
     say_local(f"{what} (to update it: clawkit gateway restart)")
     return None
 
@@ -150,8 +150,8 @@ def open_link(target: client.Target, method: str) -> client.Link | None:
 def open_chat(
     target: client.Target, options: dict[str, Any], *, keyboard: bool
 ) -> "tuple[client.Link, ChatOpened] | None":
-    """Open a chat, and what it begins with; None if it has to run without the gateway. Raises
-    `ToolError`."""
+    """Open a chat; returns the link and its first state, or None if it must run without the
+    gateway. Raises `ToolError`."""
     link = open_link(target, CHAT)
     if link is None:
         return None
@@ -180,7 +180,7 @@ def chat_params(
 
 
 def say_or_raise(target: client.Target, error: client.CallError) -> None:
-    """Say that something runs without the gateway, if it can; else raise the error."""
+    """Print a notice if the command can run without the gateway; else raise the error."""
     if error.code == "LOCAL_ONLY" and target.is_own:
         say_local(str(error))
         return
@@ -204,7 +204,7 @@ def attach(path: str) -> dict[str, str]:
 
 
 def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
-    """The options of `clawkit agent`, if there are only those of which any value is valid."""
+    """The options of `clawkit agent`, if only options are used that accept any value."""
     found, left = dict(_DEFAULTS), iter(args)
     for arg in left:
         if arg in _FLAGS:
@@ -215,6 +215,6 @@ def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
             return None
     message = found["message"]
     is_plain = bool(message) and message != "-" and message.strip() and message.isprintable()
-    # A value that begins with a dash is another option, or a mistake, as is one that is missing.
+    # A value that starts with a dash, or is missing, may be another option or a mistake.
     is_plain = is_plain and not any(str(found[key]).startswith("-") for key in _SIMPLE.values())
     return found if is_plain and not (found["go_on"] and found["session"]) else None

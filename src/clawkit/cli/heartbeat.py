@@ -23,7 +23,7 @@ from clawkit.sessions.store import SessionStore
 from clawkit.text import human_time, printable
 
 POLL_S = 0.1
-_AGENT = click.option("--agent", metavar="ID", help="Agent; by default the default one.")
+_AGENT = click.option("--agent", metavar="ID", help="Agent. Default: the default one.")
 
 
 class _Beats:
@@ -115,7 +115,7 @@ def _clock(at_ms: int | None) -> str:
 @cli.json_option
 @cli.config_option
 def run(agent: str | None, as_json: bool, config_file: str | None) -> None:
-    """Check now, also if it is not time, and print what came of it."""
+    """Run a heartbeat now, even if it is not due, and print the outcome."""
     beats = _Beats(config_file)
     chosen = beats.loaded.config.agents.find(agent)
     store = beats.cron.store
@@ -123,7 +123,7 @@ def run(agent: str | None, as_json: bool, config_file: str | None) -> None:
         raise ToolError(NOTHING_RUNS)
     started = beats.cron.run(beats.cron.wake_job(chosen).job.id, "force")
     if not started["ran"]:
-        raise ToolError("a heartbeat of this agent is under way already")
+        raise ToolError("a heartbeat of this agent is already running")
     while not (found := store.history(run=started["runId"])[0]) or not is_told(found[0]):
         time.sleep(POLL_S)
     shown = show_beat(found[0])
@@ -149,6 +149,6 @@ def pause(as_json: bool, config_file: str | None) -> None:
 @cli.json_option
 @cli.config_option
 def resume(as_json: bool, config_file: str | None) -> None:
-    """Resume the heartbeats of all agents, also those that an error stopped."""
+    """Resume the heartbeats of all agents, including those that an error paused."""
     _Beats(config_file).switch(True)
     cli.print_done(as_json, {"ok": True, "enabled": True}, "Heartbeats are resumed.")

@@ -31,21 +31,21 @@ COMMANDS = {
     ),
     "configure": (
         "clawkit.cli.onboarding:configure",
-        "Change models, tools or approvals by answering questions.",
+        "Change models, tools, approvals or search by answering questions.",
     ),
     "sessions": (
         "clawkit.cli.sessions:",
         "List, show, search, message, rename, delete and export sessions.",
     ),
     "agents": ("clawkit.cli.agents:", "List, add and remove agents."),
-    "models": ("clawkit.cli.models:", "List models, choose one, check that it answers."),
+    "models": ("clawkit.cli.models:", "List, choose and probe models."),
     "tools": ("clawkit.cli.tools:", "List, explain and call tools; print their schemas."),
     "plugins": (
         "clawkit.cli.plugins:",
-        "List plugins, see what they add, enable and disable them.",
+        "List, inspect, enable and disable plugins.",
     ),
     "skills": ("clawkit.cli.skills:", "List, check and install skills."),
-    "memory": ("clawkit.cli.memory:", "Search, show and remove notes; see what is indexed."),
+    "memory": ("clawkit.cli.memory:", "Search, show and remove notes; manage their index."),
     "approvals": ("clawkit.cli.approvals:", "Answer approval requests; manage the allowlist."),
     "sandbox": (
         "clawkit.cli.sandbox:",
@@ -64,8 +64,8 @@ COMMANDS = {
         "clawkit.cli.mcp_servers:",
         "Use the tools of MCP servers, and offer clawkit's own to MCP clients.",
     ),
-    "cron": ("clawkit.cli.cron:", "Schedule jobs, and see what their runs did."),
-    "wake": ("clawkit.cli.cron:wake", "Tell a session something, now or with its next turn."),
+    "cron": ("clawkit.cli.cron:", "Schedule and run jobs; show their history."),
+    "wake": ("clawkit.cli.cron:wake", "Leave a message for a session, for its next turn or now."),
     "heartbeat": ("clawkit.cli.heartbeat:", "Show, run and pause the regular checks of agents."),
     "ps": ("clawkit.cli.ps:ps", "List running commands."),
     "logs": ("clawkit.cli.ps:logs", "Show the output of a command."),
@@ -73,7 +73,7 @@ COMMANDS = {
 }
 """Per command, `module:function` and its short help; without a function it is a group."""
 HOME_COMMANDS = ("sessions", "approvals", "heartbeat", "ps", "logs", "kill")
-"""Those about what is in the home directory, or in that of a remote gateway."""
+"""Commands about the home directory, or that of a remote gateway."""
 _HELP = {
     "sessions": """
 ID is the id of a session, a prefix of it, its name, its label or its key.
@@ -98,13 +98,13 @@ clawkit agents remove research                           its sessions are kept
 \b
 clawkit models list                           models you can use
 clawkit models set anthropic/claude-opus-5    use this one
-clawkit models status --probe                 does it answer?
+clawkit models status --probe                 check that it answers
 """,
     "approvals": """
 An allowlisted command needs no approval.
 
 \b
-clawkit approvals check 'git status | head'      would it run, and why
+clawkit approvals check 'git status | head'      whether it would run, and why
 clawkit approvals allowlist add git --args git   allow everyday git commands
 clawkit approvals pending                        requests waiting for an answer
 clawkit approvals resolve 3f2a allow-once        answer one
@@ -116,13 +116,13 @@ A skill is a directory with SKILL.md: instructions that the model reads when a t
 \b
 clawkit skills list                    skills, and what they cost
 clawkit skills check                   why each is offered, or not
-clawkit skills install weather.skill   unpack one into the state directory
+clawkit skills install weather.skill   install one from a file
 """,
     "memory": """
 Notes are Markdown files in the workspace: MEMORY.md and memory/. You can edit them yourself.
 
 \b
-clawkit memory status                what is indexed, and problems
+clawkit memory status                the state of the index, and problems
 clawkit memory search tea            what the agent finds
 clawkit memory forget MEMORY.md:3    remove a line
 """,
@@ -131,34 +131,34 @@ clawkit memory forget MEMORY.md:3    remove a line
 clawkit sandbox explain                        which sandbox, why, and what it allows
 clawkit sandbox explain -- git push            where a command would run
 clawkit sandbox run -- python3 -m pytest       run something in it
-clawkit sandbox list                           what exists on this machine
+clawkit sandbox list                           the sandboxes on this machine
 clawkit sandbox recreate --all                 remove them; the next use creates new ones
 """,
     "plugins": """
 ID is the id of a plugin, as it declares it.
 
 \b
-clawkit plugins list             plugins, and which of them are on
-clawkit plugins info dice        what one adds, and where it is
-clawkit plugins enable dice      let it run, after showing what it declares
-clawkit plugins disable dice     keep it from running
+clawkit plugins list             plugins, and whether each is on
+clawkit plugins info dice        what one adds, and its location
+clawkit plugins enable dice      enable it, after showing what it declares
+clawkit plugins disable dice     disable it
 """,
     "gateway": """
 \b
 clawkit gateway run                      serve until Ctrl-C
 clawkit gateway start                    serve in the background
 clawkit gateway install                  start it at every login
-clawkit gateway status                   is one running, and for whom?
+clawkit gateway status                   whether one is running, and who is connected
 clawkit gateway url                      open the control page
 clawkit gateway call sessions.list       call any method
-clawkit gateway token                    what other programs log in with
+clawkit gateway token                    the token that other programs log in with
 """,
     "mcp": """
 \b
 clawkit mcp refresh                           list the tools of the servers in mcp.servers
 clawkit mcp login docs                        log in to one of them
 clawkit mcp install --client claude-code      let Claude Code use clawkit's tools
-clawkit mcp serve                             what a client starts
+clawkit mcp serve                             the command that a client runs
 clawkit mcp serve --http                      a server for several clients
 """,
     "cron": """
@@ -168,17 +168,17 @@ cron serve` does.
 \b
 clawkit cron add "every weekday at 9:00" -m "What is new?"    a turn of an agent
 clawkit cron add "in 20 minutes" --event "Call Ada"           a reminder in the main session
-clawkit cron next "last friday of the month at 17:00"         when would that be?
-clawkit cron list                                             jobs, and when each is next
-clawkit cron runs                                             what ran, and what it said
+clawkit cron next "last friday of the month at 17:00"         the next times of a schedule
+clawkit cron list                                             jobs, with their next times
+clawkit cron runs                                             past runs and their output
 """,
     "config": """
 A PATH is written as a.b.c, a list entry as a.b[0], and a key that contains dots as a["b.c"].
 """,
 }
-"""What follows the short help of a group."""
-# Per command: the name of its function (a group has none), with its module if that is another, and
-# its short help. When a word is missing its group, the last group here that has it is suggested.
+"""Text after the short help of a group."""
+# Per command: the name of its function (a group has none), with its module if different, and its
+# short help. If a word lacks its group, the last group here with that word is suggested.
 SUBCOMMANDS = {
     "approvals": {
         "allowlist": ("", "Manage the programs that run on the host without asking."),
@@ -220,8 +220,8 @@ SUBCOMMANDS = {
     },
     "sandbox": {
         "build": ("build", "Build the image for docker and podman."),
-        "explain": ("explain", "Explain which sandbox commands run in, and why."),
-        "list": ("list_sandboxes", "List the sandboxes that exist."),
+        "explain": ("explain", "Explain which sandbox is used, and why."),
+        "list": ("list_sandboxes", "List the existing sandboxes."),
         "recreate": ("recreate", "Remove sandboxes; the next use creates new ones."),
         "run": ("run", "Run a command in the sandbox."),
     },
@@ -236,7 +236,7 @@ SUBCOMMANDS = {
     },
     "gateway": {
         "call": ("call", "Call a method and print its answer as JSON."),
-        "health": ("health", "Ask the running gateway for its health."),
+        "health": ("health", "Check the health of the running gateway."),
         "install": (
             "clawkit.cli.gateway_service:install",
             "Install a service that starts the gateway when you log in.",
@@ -258,24 +258,24 @@ SUBCOMMANDS = {
         "url": ("url", "Print a one-time address that opens the control page."),
     },
     "cron": {
-        "add": ("add", "Add a job, and print how it is understood."),
-        "disable": ("disable", "Disable a job; a run that is under way goes on."),
+        "add": ("add", "Add a job, and print its schedule as understood."),
+        "disable": ("disable", "Disable a job; a run in progress continues."),
         "edit": ("edit", "Change a job."),
-        "enable": ("enable", "Enable a job; its failures count from 0 again."),
+        "enable": ("enable", "Enable a job, and reset its count of failures."),
         "import": ("import_", "Add the jobs of an OpenClaw file, cron/jobs.json."),
         "list": ("list_jobs", "List jobs, the next one first."),
         "next": ("next_", "Print the next times of a job, or of a schedule."),
         "remove": ("remove", "Remove jobs."),
         "run": ("run", "Run a job now, and wait for the outcome."),
-        "runs": ("runs", "Show what ran, what it said, what it cost and what failed."),
+        "runs": ("runs", "Show past runs: output, cost and errors."),
         "serve": ("serve", "Run the jobs of this home until Ctrl-C or SIGTERM."),
-        "show": ("show", "Show a job, its next times, and how it went."),
+        "show": ("show", "Show a job, its next times and its last run."),
         "status": ("status", "Show whether jobs are run, and when the next one is due."),
     },
     "heartbeat": {
         "pause": ("pause", "Pause the heartbeats of all agents, until they are resumed."),
         "resume": ("resume", "Resume the heartbeats of all agents."),
-        "run": ("run", "Check now, and print what came of it."),
+        "run": ("run", "Run a heartbeat now, and print the outcome."),
         "status": ("status", "Show for every agent whether its heartbeat is on, and why."),
     },
     "mcp": {
@@ -287,9 +287,9 @@ SUBCOMMANDS = {
             "clawkit.cli.mcp:install",
             "Add clawkit to the configuration of an MCP client.",
         ),
-        "list": ("list_servers", "List the configured servers, and what is known of them."),
+        "list": ("list_servers", "List the configured servers and their state."),
         "login": ("login", "Log in to a server with a browser."),
-        "logout": ("logout", "Forget the token of a server."),
+        "logout": ("logout", "Delete the stored token of a server."),
         "prompts": ("prompts", "List the prompts of a server."),
         "refresh": ("refresh", "Connect to servers, and list their tools again."),
         "resources": ("resources", "List the resources of a server."),
@@ -298,10 +298,10 @@ SUBCOMMANDS = {
         "tools": ("tools", "List the tools of all servers, by the names they are offered under."),
     },
     "plugins": {
-        "disable": ("disable", "Keep a plugin from running."),
-        "enable": ("enable", "Let a plugin run, after showing what it declares."),
-        "info": ("info", "Show what a plugin declares, where it is, and its settings."),
-        "list": ("list_plugins", "List plugins, whether each is on, and why not."),
+        "disable": ("disable", "Disable a plugin."),
+        "enable": ("enable", "Enable a plugin, after showing what it declares."),
+        "info": ("info", "Show what a plugin declares, its location and its settings."),
+        "list": ("list_plugins", "List plugins, and whether each is on or why not."),
     },
     "skills": {
         "check": ("check", "Check all skills, or the one at PATH: is it valid, and is it offered?"),
@@ -311,11 +311,11 @@ SUBCOMMANDS = {
     },
     "memory": {
         "forget": ("forget", "Remove a note, or some lines of it."),
-        "index": ("index", "Index what has changed, including embeddings."),
+        "index": ("index", "Update the index, including embeddings."),
         "prune": ("prune", "Remove the indexes of workspaces that no longer exist."),
         "search": ("search", "Search notes, as the agent does."),
         "show": ("show", "Show part of a note."),
-        "status": ("status", "Show what is indexed, and problems."),
+        "status": ("status", "Show the state of the index, and problems."),
     },
     "tools": {
         "call": ("call", "Call a tool and print its result as JSON."),
@@ -343,7 +343,7 @@ _LOCAL = click.Option(
     expose_value=False,
     help="Work in the home of this machine, even if gateway.mode is remote.",
 )
-"""Of all `HOME_COMMANDS`; what it does is done before the command line is parsed."""
+"""An option of all `HOME_COMMANDS`; handled before the command line is parsed."""
 
 
 class LazyGroup(click.Group):
@@ -380,6 +380,9 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(importlib.import_module(module), function)
         if is_of_home and _LOCAL not in command.params:
             command.params.append(_LOCAL)
+        for each in command.params:
+            if each.metavar in ("FILE", "DIR") and each.type is click.STRING:
+                each.type = click.Path(readable=False)  # lets shells complete paths
         return command
 
     def resolve_command(
@@ -401,7 +404,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def _find_plugin(self, name: str) -> click.Command | None:
-        """The command of a plugin. Those of clawkit win: it is looked for if there is none."""
+        """The command of a plugin; only searched if clawkit has no command of this name."""
         if self._table is not COMMANDS or name.startswith("-"):
             return None
         import_msgspec()
@@ -410,7 +413,7 @@ class LazyGroup(click.Group):
         return find_command(name)
 
     def _known_words(self, path: str) -> dict[str, str]:
-        """Words to suggest, each with the command line to type."""
+        """Words to suggest, each with its command line."""
         # The name of the group may be missing: `clawkit search` for `clawkit sessions search`.
         groups = {name: words for name, words in SUBCOMMANDS.items() if name in self._table}
         below = {word: f"{path} {name} {word}" for name, words in groups.items() for word in words}
@@ -427,8 +430,8 @@ class LazyGroup(click.Group):
                 formatter.write_dl([*more.items()])
 
     def _plugin_commands(self) -> dict[str, str]:
-        """The commands of plugins, each with its short help. Imports no plugin, and nothing at all
-        while none is enabled."""
+        """The commands of plugins with their short help. Imports no plugin, and nothing at all if
+        none is enabled."""
         from clawkit.config.paths import PLUGIN_RECORDS, home
 
         if self._table is not COMMANDS or not os.path.exists(
@@ -467,7 +470,7 @@ def main(context: click.Context, debug: bool) -> Any:
     Without a command, opens the chat, or prints this help if there is no terminal.
 
     Exit codes: 0 success, 1 a tool failed, 2 usage or configuration error, 3 refused by policy or
-    by a person, 130 interrupted, 141 the reader of a pipe has left, as `head` does.
+    by a person, 130 interrupted, 141 broken pipe, such as by `| head`.
     """
     if context.invoked_subcommand is not None:
         return None
@@ -499,7 +502,7 @@ def _run(args: list[str], first_word: int) -> object:
             from clawkit.text import nearest
 
             said = error.message + _advise(error.option_name, error.ctx)
-            # What click suggests can be far off, such as --help for --level.
+            # click's suggestions can be far off, such as --help for --level.
             close = nearest(error.option_name, error.possibilities or ())
             error = click.NoSuchOption(error.option_name, said, close, error.ctx)
         error.show()
@@ -507,21 +510,21 @@ def _run(args: list[str], first_word: int) -> object:
     except click.Abort:
         raise KeyboardInterrupt from None
     except SystemExit:
-        if has_reader_left():  # which is all that click says about it
+        if has_reader_left():  # click signals only this
             raise BrokenPipeError from None
         raise
 
 
 def _run_remotely(args: list[str], at: int) -> int | None:
-    """Run a command about a home in that of the remote gateway, if one is configured; `--local`
-    keeps it here."""
+    """Run a command in the home of the remote gateway, if one is configured; `--local` prevents
+    that."""
     if at == len(args) or args[at] not in HOME_COMMANDS or {"-h", "--help"} & set(args):
         return None
     if "--local" in args[: args.index("--") if "--" in args else None]:
         return None
     words = SUBCOMMANDS.get(args[at])
     if words is not None and not set(args[at + 1 : at + 2]) & set(words):
-        return None  # the error says what was meant
+        return None  # the error suggests a correction
     from clawkit.cli.gateway_commands import run_remotely
 
     return run_remotely(args[at:])

@@ -1,4 +1,4 @@
-"""How `clawkit mcp serve` works, without click, which takes a sixth of its start."""
+"""Implements `clawkit mcp serve` without click, which takes a sixth of its start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SIMPLE = {"--workspace": "workspace", "--config": "config_file", "--agent": "ag
 
 
 def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
-    """The options, if there are only those that need no checks, which is what clients pass."""
+    """The options, if only unchecked ones are used, as clients normally do."""
     pairs = dict(zip(args[::2], args[1::2], strict=False))
     if len(pairs) * 2 != len(args) or any(value[:1] in ("", "-") for value in pairs.values()):
         return None
@@ -36,7 +36,7 @@ def read_simple(args: Sequence[str]) -> dict[str, Any] | None:
 
 
 def run_server(options: dict[str, Any]) -> None:
-    """Serve as the options say until the client leaves. Raises `ConfigError`."""
+    """Serve according to the options until the client disconnects. Raises `ConfigError`."""
     loaded, origin = load(options["config_file"]), origin_of(options)
     warn(map(str, loaded.warnings))
     hide_memory()

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class _Home:
-    """The servers of a configuration, and what is known of them."""
+    """The servers of a configuration, and their stored listings."""
 
     def __init__(self, config_file: str | None, *, as_json: bool = False) -> None:
         self.loaded, self.as_json = load(config_file), as_json
@@ -40,19 +40,19 @@ class _Home:
 
     def entry(self, name: str) -> McpServer:
         if name not in self.servers:
-            hint = cli.suggest(name, self.servers)
-            raise ConfigError([Issue(f"mcp.servers.{name}", f"no such server{hint}")])
+            hint = cli.suggest(name, self.servers) or "; `clawkit mcp list` lists them"
+            raise ConfigError([Issue(f"mcp.servers.{name}", f"unknown server{hint}")])
         return self.servers[name]
 
     def listing(self, name: str) -> ToolListing | None:
         return read_listing(self.folder, name, self.entry(name))
 
     def allowed(self) -> list[str]:
-        """The servers that are enabled, and of which policy allows some tool."""
+        """The enabled servers with at least one tool that policy allows."""
         return allowed_servers(self.loaded.config, Scope(sender=Sender(owner=True)))
 
     def run(self, work: Callable[[Mounts], Awaitable[T]]) -> T:
-        """Do something with connections, which are closed afterwards."""
+        """Run work with connections, which are closed afterwards."""
 
         async def connected() -> T:
             kit = Toolkit.open(self.loaded, owner=True)
@@ -64,7 +64,7 @@ class _Home:
         return asyncio.run(connected())
 
     def refresh(self, names: list[str]) -> dict[str, str]:
-        """List the tools of servers again; returns why that failed."""
+        """List the tools of servers again; returns the reasons of failures."""
 
         async def work(mounts: Mounts) -> list[Any]:
             return await asyncio.gather(*map(mounts.refresh, names), return_exceptions=True)
@@ -95,7 +95,7 @@ class _Home:
 
     def say_if_empty(self) -> None:
         if not self.servers and not self.as_json:
-            click.echo("No MCP server is configured; see mcp.servers.", err=True)
+            click.echo("No MCP servers are configured; add one to mcp.servers.", err=True)
 
 
 def _state(row: dict[str, Any]) -> str:
@@ -108,8 +108,8 @@ def _state(row: dict[str, Any]) -> str:
 
 
 def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command with the servers of a configuration. One that takes a server is only called for a
-    server that is configured."""
+    """A command with the servers of a configuration. A server argument is validated before the
+    call."""
 
     def make(function: Callable[..., None]) -> click.Command:
         @wraps(function)
@@ -129,7 +129,7 @@ _one = click.argument("server", metavar="SERVER")
 
 @_command("list")
 def list_servers(home: _Home) -> None:
-    """List the configured MCP servers, and what is known of them. Starts none."""
+    """List the configured MCP servers and their state, without starting any."""
     rows = [home.row(name) for name in home.servers]
     lines = [
         f"{click.style(printable(row['server']), bold=True)}: {_state(row)}, "
@@ -143,7 +143,7 @@ def list_servers(home: _Home) -> None:
 @_command("show")
 @_one
 def show(home: _Home, server: str) -> None:
-    """Show a server: its tools as it defines them, and those that wait to be accepted."""
+    """Show a server: its tools as it defines them, including those waiting to be accepted."""
     row, found = home.row(server), home.listing(server) or ToolListing("")
     lines = [f"{printable(row['server'])}: {_state(row)}, {printable(row['target'])}"]
     for tool in found.tools:
@@ -158,7 +158,7 @@ def show(home: _Home, server: str) -> None:
 
 
 def _define(found: ToolListing) -> Iterator[str]:
-    """Everything that a person accepts; nothing in it is cut or hidden."""
+    """The full definitions for a person to accept, without truncation."""
     for tool in found.waiting:
         yield printable(f"waiting: {tool.name}", "")
         for line in (tool.description or "").splitlines():
@@ -206,9 +206,9 @@ def refresh(home: _Home, servers: tuple[str, ...]) -> None:
 def accept_tools(home: _Home, server: str, yes: bool) -> None:
     """Accept the new and changed tools of a server, after showing them.
 
-    The server is not asked again: what you see is what you accept.
+    The server is not queried again: you accept exactly what is shown.
     """
-    cli.refuse_commands("accept what an MCP server says")
+    cli.refuse_commands("accept tools of an MCP server")
     found = home.listing(server)
     if found is None:
         raise NotFoundError(f"{server} was not listed yet: run `clawkit mcp refresh {server}`")
@@ -246,7 +246,7 @@ def login(home: _Home, server: str, no_browser: bool) -> None:
 @_command("logout")
 @_one
 def logout(home: _Home, server: str) -> None:
-    """Forget the token of a server."""
+    """Delete the stored token of a server."""
     was_known = TokenStore(home.folder).save(home.entry(server).url or "", None)
     said = f"forgot the token of {server}" if was_known else f"no token of {server} is stored"
     cli.print_done(home.as_json, {"loggedOut": was_known}, said)
@@ -275,7 +275,7 @@ resources, prompts = _list_feature("resources"), _list_feature("prompts")
 
 
 def check_servers(config_file: str | None) -> Findings:
-    """For `clawkit doctor`: whether the servers that policy allows answer."""
+    """Checks for `clawkit doctor` whether allowed servers answer."""
     home = _Home(config_file)
     if not home.servers:
         return

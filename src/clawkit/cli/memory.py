@@ -7,8 +7,9 @@ import os
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import PurePath
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -18,13 +19,22 @@ from clawkit.cli import options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import NotFoundError, ProtectedError, ToolError, ToolInputError
+from clawkit.errors import (
+    ConfigError,
+    Issue,
+    NotFoundError,
+    ProtectedError,
+    ToolAuthorizationError,
+    ToolError,
+    ToolInputError,
+)
 from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
 from clawkit.memory.orphans import find_orphans, remove_index
 from clawkit.memory.protocols import Corpus, Excerpt, IndexStatus, Memory, MemoryHits
+from clawkit.memory.settings import settings_of
 from clawkit.runtime import resolve_workspace
 from clawkit.services import Services
-from clawkit.text import human_size, printable
+from clawkit.text import human_size, nearest, printable
 from clawkit.tools._memory import is_enabled
 
 T = TypeVar("T")
@@ -38,14 +48,14 @@ _options = partial(
 
 
 class MemoryOptions(msgspec.Struct, frozen=True):
-    """What the shared options say."""
+    """The values of the shared options."""
 
     config_file: str | None
     workspace: str | None
     agent: str | None
 
     def use(self, work: Callable[[Services, Memory], Awaitable[T]]) -> T:
-        """Run something with the memory of the agent, and close that."""
+        """Run work with the memory of the agent, then close it."""
         return asyncio.run(self._use(work))
 
     async def _use(self, work: Callable[[Services, Memory], Awaitable[T]]) -> T:
@@ -69,6 +79,20 @@ def inspect_memory(loaded: Loaded, agent: str, workspace: str | None) -> IndexSt
             return await services[Memory].status()
 
     return asyncio.run(look())
+
+
+def embedding_issues(loaded: Loaded) -> list[Issue]:
+    """Errors in the embedding settings of all agents that use their memory."""
+    found = dict[Issue, None]()
+    for agent in loaded.config.agents.ids():
+        settings = settings_of(loaded.config, agent)
+        is_used = settings.provider or settings.fallback != "none"
+        if is_used and is_enabled(loaded.config, agent):
+            from clawkit.memory.embed import find_issues
+
+            with suppress(ConfigError):  # `clawkit doctor` reports invalid files of an agent
+                found |= dict.fromkeys(find_issues(settings, loaded, agent))
+    return [each._replace(file=loaded.file or "") for each in found]
 
 
 @asynccontextmanager
@@ -95,7 +119,7 @@ def _with_place(command: Callable[..., None]) -> Callable[..., None]:
 @click.command()
 @_with_place
 def status(place: MemoryOptions, as_json: bool) -> None:
-    """Show what is indexed, and problems.
+    """Show the state of the index, and problems.
 
     Exit codes: 0 no problems, 1 problems.
     """
@@ -136,12 +160,13 @@ def _describe_root(root: str) -> str:
 
 
 @click.command()
-@click.option("--rebuild", is_flag=True, help="Delete the index first, and make it again.")
+@click.option("--rebuild", is_flag=True, help="Rebuild the index from scratch.")
 @_with_place
 def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
-    """Index what has changed, including embeddings.
+    """Update the index, including embeddings.
 
-    A search does this, too; use it after many changes. What is indexed stays if you interrupt it.
+    A search does this as well; use it after many changes. If you interrupt it, what is indexed so
+    far is kept.
 
     Exit codes: 0 no problems, 1 problems, such as files that cannot be read.
     """
@@ -154,7 +179,7 @@ def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
 
 
 class _IndexProgress:
-    """A line on the terminal that is written over; nothing elsewhere."""
+    """A line on the terminal that is overwritten; nothing elsewhere."""
 
     def __init__(self) -> None:
         self._is_shown = cli.is_terminal(sys.stderr)
@@ -231,7 +256,7 @@ def show(
 ) -> None:
     """Show part of the note PATH, or of sessions/ID if sessions are indexed.
 
-    LINES such as 3 or 3-5 are as in the results of a search, instead of --from and --lines.
+    LINES, such as 3 or 3-5, are as in search results; they replace --from and --lines.
     """
     path, start, end = _read_target(what)
     if end is None:
@@ -241,10 +266,8 @@ def show(
     else:
         lines = end - start + 1
 
-    async def work(_services: Services, memory: Memory) -> Excerpt:
-        found = await memory.get(path, start_line=start, lines=lines)
-        if not found.exists:
-            raise NotFoundError(f"there is no note {path!r}")
+    async def work(services: Services, memory: Memory) -> Excerpt:
+        found = await _get(path, services, memory, start, lines)
         if start > 1 and not found.lines:
             raise NotFoundError(f"{path} has no line {start}")
         return found
@@ -284,8 +307,8 @@ def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
 def prune(yes: bool, as_json: bool) -> None:
     """Remove the indexes of workspaces that no longer exist.
 
-    No notes are removed. If a workspace exists on a disk that is not mounted, its index is made
-    again when it is used, with its embeddings, which an embedding service may charge for.
+    No notes are removed. If a workspace is on a disk that is not mounted, its index and embeddings
+    are created again when it is next used, which can cost money.
     """
     cli.refuse_commands("remove indexes")
     found = find_orphans(os.environ)
@@ -296,6 +319,27 @@ def prune(yes: bool, as_json: bool) -> None:
     size = sum(each.size_bytes for each in found)
     done = f"removed {cli.counted(len(found), 'index', 'es')}, {human_size(size)}"
     cli.print_done(as_json, {"removed": msgspec.to_builtins(found)}, done)
+
+
+async def _get(
+    path: str, services: Services, memory: Memory, start: int = 1, lines: int | None = None
+) -> Excerpt:
+    """Part of a note. Raises `NotFoundError` for a missing file, and `ToolAuthorizationError` if it
+    is not a note."""
+    try:
+        found = await memory.get(path, start_line=start, lines=lines)
+        if found.exists:
+            return found
+    except ToolAuthorizationError as refusal:
+        try:
+            async with services[WorkspaceFiles].open(path):
+                raise refusal
+        except NotFoundError:  # most likely a typo
+            pass
+    stems = {PurePath(each).stem: each for each in await memory.paths()}
+    close = nearest(PurePath(path).stem, [*stems], 1)
+    hint = f". Did you mean {stems[close[0]]!r}?" if close else ""
+    raise NotFoundError(f"there is no note {path!r}{hint}")
 
 
 def _read_target(what: str) -> tuple[str, int, int | None]:
@@ -314,9 +358,7 @@ def _read_target(what: str) -> tuple[str, int, int | None]:
 async def _forget(
     path: str, first: int, last: int | None, yes: bool, services: Services, memory: Memory
 ) -> dict[str, Any]:
-    note = await memory.get(path)  # raises if it is not a note
-    if not note.exists:
-        raise NotFoundError(f"there is no note {path!r}")
+    await _get(path, services, memory)
     files = services[WorkspaceFiles]
     async with files.open(path) as file:
         data, version = await read_all(file, _MAX_BYTES), file.info.version

@@ -340,7 +340,7 @@ Source = Literal["config", "found", "local", "built-in"]
 
 
 class ChosenModel(NamedTuple):
-    """A model that is used, or would be if it were usable."""
+    """A configured or automatically found model, usable or not."""
 
     name: str
     """As written in the configuration."""
@@ -510,7 +510,7 @@ async def _probe(selection: ModelSelection, ref: ModelRef | None, row: Row) -> N
 
 def _about(row: Row) -> Iterator[tuple[str, str | None]]:
     if row["endpoint"]:
-        yield f"at {row['endpoint']}, which speaks {row['api']}", None
+        yield f"at {row['endpoint']} (API: {row['api']})", None
     for number, key in enumerate([*([row] if row["credential"] else ()), *row["others"]]):
         what = f"{'also' if number else 'with'} {key['credential']} ({key['kind']})"
         what = "no credential is needed" if key["kind"] == "none" else what

@@ -45,7 +45,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 def completed_from(
     words: Callable[[], Iterable[str]],
 ) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """For `shell_complete`: the words that begin with what is typed."""
+    """For `shell_complete`: the words that start with the typed text."""
     return lambda _context, _parameter, typed: [each for each in words() if each.startswith(typed)]
 
 
@@ -136,7 +136,7 @@ class ResolvedOptions(NamedTuple):
     """The binding that chose the agent; empty when none did."""
 
 
-# For commands that print nothing but JSON, so that programs can pass --json to every command.
+# For commands that print only JSON, so that programs can pass --json to every command.
 always_json = click.option("--json", is_flag=True, expose_value=False, help="Always on.")
 
 
@@ -163,7 +163,7 @@ def limit_option(default: int, about: str) -> Callable[[F], F]:
 
 
 def tell_more(more: bool, limit: int) -> None:
-    """Say how to see more than the limit of `limit_option` shows, if there is more."""
+    """If there is more than the limit of `limit_option`, print how to see it."""
     if more:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
@@ -227,7 +227,7 @@ def print_done(as_json: bool, data: Any, said: str) -> None:
 
 
 def print_location(as_json: bool, name: str, path: str, creator: str) -> None:
-    """Print where a file is; `creator` is what creates it if it does not exist."""
+    """Print the location of a file; `creator` is the command that creates it if missing."""
     exists = os.path.lexists(path)
     if as_json:
         print_json({name: path, "exists": exists})
@@ -262,12 +262,12 @@ def yes_option(*more: str) -> Callable[[F], F]:
 
 
 def confirm(question: str, refused: str, about: Iterable[str] = ()) -> None:
-    """Ask a person, and raise unless the answer is yes; `about` is listed before the question."""
-    if not can_ask():
-        raise click.UsageError(f"there is no terminal to confirm on, so {refused}; add --yes")
+    """Ask a person, and raise unless the answer is yes; `about` is listed before that."""
     for line in about:
         click.echo(f"  {printable(line, '')}", err=True)
-    # That of asyncio would not interrupt the question.
+    if not can_ask():
+        raise click.UsageError(f"there is no terminal to confirm on, so {refused}; add --yes")
+    # asyncio's handler would not interrupt the question.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         is_yes = click.confirm(question, err=True)

@@ -19,7 +19,7 @@ from clawkit.config.paths import abbreviate_home, home
 from clawkit.config.paths import config_file as locate
 from clawkit.config.sections.plugins import Plugins
 from clawkit.errors import ConfigError, Issue, PluginError
-from clawkit.plugins.discover import FoundPlugin, discover, read_plugin
+from clawkit.plugins.discover import FoundPlugin, discover, home_folder, read_plugin
 from clawkit.plugins.load import ActivePlugin, describe, load_plugins
 from clawkit.plugins.settings import schema_of
 from clawkit.plugins.survey import PluginState, find_issues, survey
@@ -30,7 +30,7 @@ _ID = click.argument("plugin_id", metavar="ID")
 
 
 def survey_config(settings: Plugins | None) -> tuple[list[PluginState], list[Issue]]:
-    """All plugins, and what is wrong with their settings."""
+    """All plugins, and errors in their settings."""
     given = settings or Plugins()
     states, loaded = survey(given, home(os.environ), BUNDLED)
     return states, list(find_issues(given, states, loaded))
@@ -40,7 +40,7 @@ def survey_config(settings: Plugins | None) -> tuple[list[PluginState], list[Iss
 @cli.json_option
 @cli.config_option
 def list_plugins(as_json: bool, config_file: str | None) -> None:
-    """List plugins, whether each is on, and why not.
+    """List plugins, and whether each is on or why not.
 
     A plugin that is on is loaded, so that problems show up here.
     """
@@ -70,7 +70,7 @@ def _to_json(state: PluginState) -> dict[str, Any]:
 @cli.json_option
 @cli.config_option
 def info(plugin_id: str, as_json: bool, config_file: str | None) -> None:
-    """Show what a plugin declares, where it is, and its settings."""
+    """Show what a plugin declares, its location and its settings."""
     settings = load(config_file).config.plugins or Plugins()
     states, loaded = survey(settings, home(os.environ), BUNDLED)
     found = _find(plugin_id, [each.found for each in states])
@@ -97,7 +97,8 @@ def _find(id_: str, everything: list[FoundPlugin]) -> FoundPlugin:
         if each.id == id_:
             return each
     close = cli.suggest(id_, [each.id for each in everything])
-    raise PluginError(f"there is no plugin {one_line(id_, 60)!r}{close}")
+    where = f"; plugins are files in {home_folder(home(os.environ))} or in plugins.load.paths"
+    raise PluginError(f"unknown plugin {one_line(id_, 60)!r}{close or where}")
 
 
 def _describe(found: FoundPlugin) -> Iterator[str]:
@@ -120,7 +121,7 @@ def _describe(found: FoundPlugin) -> Iterator[str]:
 @cli.json_option
 @cli.config_option
 def enable(plugin_id: str, yes: bool, as_json: bool, config_file: str | None) -> None:
-    """Let a plugin run, after showing what it declares.
+    """Enable a plugin, after showing what it declares.
 
     The hash of its files is recorded: if they change, it is left out until you enable it again.
     """
@@ -155,7 +156,7 @@ def enable(plugin_id: str, yes: bool, as_json: bool, config_file: str | None) ->
 @cli.json_option
 @cli.config_option
 def disable(plugin_id: str, as_json: bool, config_file: str | None) -> None:
-    """Keep a plugin from running."""
+    """Disable a plugin."""
     cli.refuse_commands()
     settings = load(config_file).config.plugins or Plugins()
     if plugin_id not in settings.entries:
@@ -176,7 +177,7 @@ def _switch(config_file: str | None, id_: str, *, on: bool) -> edits.ConfigChang
 
 
 def list_commands() -> Iterator[tuple[str, str]]:
-    """The commands of the plugins that are on, each with its short help. Runs no code of theirs."""
+    """The commands of enabled plugins with their short help. Runs no plugin code."""
     with suppress(ConfigError, PluginError):
         settings = load().config.plugins or Plugins()
         for id_, record in read_records(home(os.environ)).items():
@@ -194,7 +195,7 @@ def find_command(name: str) -> click.Command | None:
             if (run := active.plugin.commands.get(name)) is not None:
                 return run if isinstance(run, click.Command) else _as_command(name, run, active)
         if plugins and not click.get_current_context().resilient_parsing:
-            cli.warn(plugins.warnings)  # it may be a command of one that is left out
+            cli.warn(plugins.warnings)  # the command may belong to a plugin that was left out
     return None
 
 

@@ -175,7 +175,7 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
         )
         raise click.UsageError("\n".join((f"{wanted!r} is ambiguous:", *lines)))
     ids = sorted({each.id for each in known})
-    listed = f"; known: {', '.join(ids[:10])}" if ids else "; there are none"
+    listed = f"; known: {', '.join(ids[:10])}" if ids else "; none is running"
     raise NotFoundError(f"unknown command {wanted[:80]!r}{suggest(word, ids) or listed}")
 
 

@@ -58,9 +58,9 @@ _SESSION = click.option("--session", metavar="KEY", default="main", help="Sessio
 @cli.json_option
 @cli.scope_options
 def explain(command: tuple[str, ...], session: str, as_json: bool, **options: Any) -> None:
-    """Explain which sandbox commands run in, why, and what it allows.
+    """Explain which sandbox is used, why, and what it allows.
 
-    With COMMAND, also where that command would run. One word is a shell command; several are a
+    With COMMAND, also explain where it would run. One word is a shell command; several are a
     program and its arguments.
 
     Exit code 1 if the configured sandbox is not available.

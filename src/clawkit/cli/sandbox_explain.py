@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import platform
-import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from clawkit.core.context import Scope
 from clawkit.errors import ToolAuthorizationError, ToolError
 from clawkit.net.host_rules import PACKAGES
 from clawkit.process import landlock, seccomp
+from clawkit.process.environ import find_program
 from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.confinement import why_no_bwrap
 from clawkit.sandbox.local import find_bwrap
@@ -345,7 +345,7 @@ Advice = tuple[str, str]
 
 
 def advise(why_no_bwrap: str) -> Iterator[Advice]:
-    """What this machine lacks for the strongest sandbox; `why_no_bwrap` is empty if bwrap works."""
+    """Missing requirements for the strongest sandbox; `why_no_bwrap` is empty if bwrap works."""
     elsewhere = "use the backend docker, podman or ssh"
     if platform.system() != "Linux":
         yield "the local backends need Linux", elsewhere
@@ -365,9 +365,9 @@ def advise(why_no_bwrap: str) -> Iterator[Advice]:
         yield "the kernel has no Landlock", do
 
 
-def look_at_engine(engine: str, image: str) -> Advice | None:
-    """What is wrong with docker or podman; None if it answers and has the image. Blocks."""
-    program = shutil.which(engine)
+def look_at_engine(engine: str, image: str, program: str | None = None) -> Advice | None:
+    """The problem with docker or podman; None if it responds and has the image. Blocks."""
+    program = program or find_program(engine)
     if program is None:
         package = "docker.io" if engine == "docker" else "podman"
         return f"{engine} is not installed", f"apt-get install {package}"

@@ -49,7 +49,7 @@ class _Opened(NamedTuple):
             main = self.loaded.config.session.main_key
             return resolve(self.store, which, agent=self.agent, main=main)
         except NotFoundError as error:
-            hint = "" if str(error).endswith("?") else ". `clawkit sessions list` shows all"
+            hint = "" if str(error).endswith("?") else ". `clawkit sessions list` lists them"
             raise NotFoundError(f"{error}{hint}") from None
 
 
@@ -365,7 +365,7 @@ def export(opened: _Opened, which: str, form: str, output: str | None) -> None:
     try:
         write_atomic(output, data)
     except OSError as error:
-        raise click.UsageError(f"{output!r} cannot be written: {error.strerror}") from None
+        raise click.UsageError(f"cannot write {output!r}: {error.strerror}") from None
     click.echo(printable(f"Wrote {output}"), err=True)
 
 

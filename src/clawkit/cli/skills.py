@@ -44,11 +44,11 @@ def open_skills(
 
 
 def find_issues(loaded: Loaded, workspace: str | None = None) -> Iterator[Issue]:
-    """What is wrong with the settings of skills: directories and skills that are not there."""
+    """Errors in the settings of skills: missing directories and skills."""
     settings = loaded.config.skills or Skills()
     for number, path in enumerate(settings.load.extra_dirs):
         if not os.path.isdir(expand(path, os.environ)):
-            yield Issue(f"skills.load.extraDirs[{number}]", f"there is no directory {path!r}")
+            yield Issue(f"skills.load.extraDirs[{number}]", f"{path!r} is not a directory")
     if settings.entries:
         agents = (None, *loaded.config.agents.by_id())
         found = [each for name in agents for each in open_skills(loaded, workspace, name).found]
@@ -92,13 +92,14 @@ def _warn(found: SkillSnapshot) -> None:
 def info(
     name: str, as_json: bool, config_file: str | None, workspace: str | None, agent: str | None
 ) -> None:
-    """Show everything about a skill, with hints how to install what it needs."""
+    """Show everything about a skill, with hints for installing its requirements."""
     found = open_skills(load(config_file), workspace, agent)
     skill = next((each for each in found.found if each.name.lower() == name.lower()), None)
     if skill is None:
-        hint = cli.suggest(name, [each.name for each in found.found])
+        names = [each.name for each in found.found]
+        hint = cli.suggest(name, names) or "; `clawkit skills list` lists them"
         _warn(found)
-        raise NotFoundError(f"there is no skill {one_line(name, 60)!r}{hint}")
+        raise NotFoundError(f"unknown skill {one_line(name, 60)!r}{hint}")
     row = found.describe(skill)
     if as_json:
         cli.print_json(row)
@@ -157,8 +158,8 @@ def check(
 def install(path: str, yes: bool, as_json: bool, config_file: str | None) -> None:
     """Install the skill in PATH, a directory or a .zip, .skill, .tar.gz or .tgz file.
 
-    It is unpacked, checked and shown before it gets its place in the state directory. Nothing in it
-    is run.
+    It is unpacked, checked and shown before it is installed in clawkit's home. Nothing in it is
+    run.
     """
     cli.refuse_commands("install skills")
     skills, root = load(config_file).config.skills, skills_dir(os.environ)

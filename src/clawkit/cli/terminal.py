@@ -1,4 +1,4 @@
-"""Asking for approval at the terminal."""
+"""Asks for approval at the terminal."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def _read_key(fd: int) -> str:
                 more = await read_ready(fd, _MOST)
         except TimeoutError:
             break
-        # Keep reading however much is pasted, so that no rest of it counts as a key.
+        # Read all of a paste, so that no rest of it counts as a key.
         got = (got + more)[:_MOST]
     return got.decode("utf-8", "replace") or "\x04"
 

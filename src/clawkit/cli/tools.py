@@ -42,13 +42,13 @@ _complete = cli.completed_from(lambda: CATALOG)
 def _open(
     options: dict[str, Any], tool: str = ""
 ) -> tuple[cli.ResolvedOptions, Assembly, list[str]]:
-    """The settings, the tools, and warnings about both, as far as they matter to one tool."""
+    """The settings, the tools, and warnings about both, limited to those relevant to `tool`."""
     settings = cli.read_settings(options)
     loaded, scope = settings.loaded, settings.scope
     extra = runtime.external_tools(loaded.config, scope, settings.workspace)
     assembly = assemble(loaded.config, scope, extra)
     remarks = [*map(str, loaded.warnings), *assembly.warnings]
-    if not tool or canonical(tool) not in assembly.sources:  # it may be of what was left out
+    if not tool or canonical(tool) not in assembly.sources:  # its origin may be left out
         remarks += runtime.external_remarks(loaded.config)
     return settings, assembly, remarks
 
@@ -124,7 +124,7 @@ def explain(names: tuple[str, ...], as_json: bool, **options: Any) -> None:
     settings, assembly, remarks = _open(options)
     provider = target_of(settings.scope.model)
     if any(canonical(name) not in assembly.sources for name in names):
-        cli.warn(remarks)  # it may be a tool of what was left out
+        cli.warn(remarks)  # the tool may belong to something that was left out
     wanted = [_known(name, assembly) for name in names] or list(assembly.sources)
     config = settings.loaded.config
     rows = [explain_tool(name, assembly, provider, config) for name in wanted]

@@ -1,6 +1,6 @@
-"""One turn of `clawkit agent`, in the gateway or here; how agents of the command line are opened.
+"""One turn of `clawkit agent`, in the gateway or in this process; opens agents for commands.
 
-Without click: see `start`.
+Does not import click: see `start`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _answer(options: dict[str, Any], said: str, output: Callable[[], TurnOutput]
 
     beside = cache(lambda: _approver_beside_pipe(options))
     target = find_gateway(options)
-    # The gateway begins while this loads the rest.
+    # The gateway starts working while this process loads the rest.
     if target is not None and (started := begin(target, options, said)) is not None:
         try:
             shown = output()
@@ -90,7 +90,7 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
 
 
 def choose_approver(approver: Approver | None) -> Approver | None:
-    """The given approver, else one at this terminal; none for what an agent started."""
+    """The given approver, else one at this terminal; None in an agent's command."""
     if console.is_command():
         return None
     if approver is None and console.can_ask():
@@ -129,7 +129,7 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
             )
             opened = retry_released(opening, session or "")
     except ToolError as error:
-        if isinstance(error.__cause__, OSError):  # of the store of sessions
+        if isinstance(error.__cause__, OSError):  # from the session store
             how = "`clawkit doctor` says how to fix it; with --no-session nothing is saved"
             raise ToolError(f"{error}. {how}") from error
         raise
@@ -138,8 +138,7 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
 
 
 def _choose_session(options: dict[str, Any]) -> str | None:
-    """The last session here, or the one that was typed: its id in full, where only the beginning
-    was."""
+    """The last session of this directory, or the given one; expands an id prefix."""
     session: str | None = options["session"]
     if not session and not options["go_on"]:
         return None

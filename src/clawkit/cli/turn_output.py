@@ -19,7 +19,7 @@ _SHOWN = 120
 _MARK = "·"
 """The first character of a line about a tool call."""
 _NOT_SHOWN = (events.CallBegun, events.CallWritten, events.Requested, events.ResultStored)
-"""The most frequent events of which plain output shows nothing."""
+"""The most frequent events that plain output does not show."""
 
 
 class TurnOutput(ABC):
@@ -28,7 +28,7 @@ class TurnOutput(ABC):
     shows_subagents = False
     """Whether events of sub-agents are shown as well."""
     is_brief = False
-    """Whether the results of calls are not shown, so that their events need not have them."""
+    """Whether results of calls are not shown, so that events can omit them."""
 
     def __init__(self) -> None:
         self.failed: OSError | None = None
@@ -48,7 +48,7 @@ class TurnOutput(ABC):
     def show(self, event: Event) -> None: ...
 
     def finish(self, ended: TurnEnded) -> None:  # noqa: B027  # the events may be enough
-        """Show what remains to be shown when the turn has ended."""
+        """Show the rest when the turn has ended."""
 
     def give_up(self, how: Ended, error: str = "") -> None:  # noqa: B027  # the caller reports it
         """Called when the turn cannot start or was aborted."""
@@ -65,7 +65,7 @@ class JsonOutput(TurnOutput):
         self._last: Event | None = None
 
     def give_up(self, how: Ended, error: str = "") -> None:
-        # A turn that is done may have left sub-agents at work.
+        # A finished turn may have active sub-agents.
         if not isinstance(self._last, TurnEnded) or self._last.how == "done":
             self(TurnEnded(how, error=error))
 
@@ -89,7 +89,7 @@ class JsonOutput(TurnOutput):
 
 
 class PlainOutput(TurnOutput):
-    """Streams the answer to standard output, and what the agent does to standard error."""
+    """Streams the answer to standard output, and the agent's activity to standard error."""
 
     is_brief = True
 
@@ -121,7 +121,7 @@ class PlainOutput(TurnOutput):
                 if self._is_live:
                     self._write(self._as_text(printable(text)))
             case events.Answered(message=message):
-                # A pipe gets complete answers only: an answer that is voided must not be in it.
+                # A pipe gets only complete answers: a voided one must not be in it.
                 if not self._is_live and message.text.strip():
                     self._write(message.text)
                 elif not self._streamed:

@@ -17,7 +17,7 @@ models.*.streaming {" ".join(f"memorySearch.{each}" for each in _SEARCH)}
 subagents.announceTimeoutMs subagents.model.timeoutMs
 """
 _ONE_AGENT = f"""{_AGENT}
-groupChat {" ".join(f"memory.search.{each}" for each in _SEARCH)}
+groupChat identity.avatar {" ".join(f"memory.search.{each}" for each in _SEARCH)}
 tools.message tools.exec.grantExpiryDays tools.exec.node tools.exec.reviewer
 """
 _KEYS = {
@@ -35,8 +35,10 @@ _KEYS = {
     "gateway.": "auth.allowTailscale nodes.browser",
     "hooks.mappings.*.": "channel to",
     "memory.search.": " ".join(_SEARCH),
+    "models.": "providers.*.region",
     "logging.": "audit consoleLevel consoleStyle file level maxFileBytes",
     "plugins.entries.*.": "llm.allowAgentIdOverride subagent",
+    "secrets.providers.*.": "pluginIntegration",
     "session.": """dmScope identityLinks reset resetByChannel resetByType
         resetTriggers scope sendPolicy""",
     "skills.": "allowBundled load.watchDebounceMs",

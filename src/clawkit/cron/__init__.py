@@ -1,1 +1,1 @@
-"""Automation: jobs that run by themselves, and when."""
+"""Automation: jobs that run on a schedule or on events."""

@@ -1,11 +1,11 @@
-"""Cron expressions, and the clocks that they follow.
+"""Cron expressions and their time zones.
 
 An expression has 5 fields, or 6 with seconds first. If both days of the month and weekdays are
-restricted, either suffices; if one of these fields begins with `*`, as in `*/2`, both must match.
+restricted, either suffices; if one of these fields starts with `*`, as in `*/2`, both must match.
 
-When clocks go forward, a time that they skip is due at the end of the gap. When they go back, a
-time that they show twice is due once, the first time. An expression for every hour (`*/15 * * * *`)
-goes by elapsed time instead: otherwise it would pause for the hour that is repeated.
+When clocks go forward, a skipped time is due at the end of the gap. When they go back, a repeated
+time is due once, the first time. An expression for every hour (`*/15 * * * *`) follows elapsed time
+instead: otherwise it would pause during the repeated hour.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ _NICKNAMES = {
 
 
 def slots_after(expr: str, zone: tzinfo, after_s: int) -> Iterator[int]:
-    """When an expression is due, strictly after `after_s`, each time once, in order; in seconds
-    since the epoch. Ends if nothing is due for 50 years. Raises ValueError for an invalid one."""
+    """The times at which an expression is due, strictly after `after_s`, unique and in order, in
+    seconds since the epoch. Ends if nothing is due for 50 years. Raises ValueError for an invalid
+    expression."""
     sim = copy(_compile(expr))
     find = _next_by_elapsed_time if len(sim.hours) == 24 else _next_by_wall_clock
     slot = find(sim, zone, after_s)
@@ -51,7 +52,7 @@ def slots_after(expr: str, zone: tzinfo, after_s: int) -> Iterator[int]:
 
 def _next_by_wall_clock(sim: CronSim, zone: tzinfo, after_s: int) -> int | None:
     sim.dt = datetime.fromtimestamp(after_s, zone).replace(tzinfo=None)
-    # Several times in a gap have the same slot; those in a repeated hour have slots in the past.
+    # Several times in a gap share one slot; times in a repeated hour have slots in the past.
     return next((slot for wall in sim if (slot := instant_of(wall, zone)) > after_s), None)
 
 
@@ -65,13 +66,13 @@ def _next_by_elapsed_time(sim: CronSim, zone: tzinfo, after_s: int) -> int | Non
         slot = (wall - offset - _EPOCH) // _SECOND
         if _offset(zone, slot) == offset:
             return slot
-        # Clocks change on the way: go on from there, with the new offset.
+        # The offset changes in between: continue from there with the new one.
         changed_s = _next_change(zone, offset, range(after_s + 1, slot))
         offset, after_s = _offset(zone, changed_s), changed_s - 1
 
 
 def _next_change(zone: tzinfo, offset: timedelta, ahead: range) -> int:
-    """The first second that has another offset; the end of the range if none has."""
+    """The first second with another offset; the end of the range if there is none."""
     return ahead.start + bisect_left(ahead, True, key=lambda at_s: _offset(zone, at_s) != offset)
 
 
@@ -80,8 +81,8 @@ def _offset(zone: tzinfo, at_s: int) -> timedelta:
 
 
 def instant_of(wall: datetime, zone: tzinfo) -> int:
-    """When clocks in `zone` show `wall`, in seconds since the epoch: the first time if they do so
-    twice, the end of the gap if they skip it."""
+    """The time at which clocks in `zone` show `wall`, in seconds since the epoch: the first of two,
+    or the end of the gap if `wall` is skipped."""
     first = int(wall.replace(tzinfo=zone).timestamp())
     other = int(wall.replace(tzinfo=zone, fold=1).timestamp())
     if first <= other:
@@ -94,22 +95,22 @@ def instant_of(wall: datetime, zone: tzinfo) -> int:
 
 
 def normalize(expr: str) -> str:
-    """The expression with single spaces; `@daily` and the like are written out."""
+    """The expression with single spaces; nicknames such as `@daily` are expanded."""
     text = " ".join(expr.split())
     return _NICKNAMES.get(text.lower(), text)
 
 
 @lru_cache(maxsize=1_024)
 def split_fields(expr: str) -> tuple[str, ...]:
-    """Six fields, as written; the seconds are 0 if there were five."""
+    """Six fields, as written; with only five, the seconds are 0."""
     parts = normalize(expr).split()
     return ("0", *parts) if len(parts) == 5 else tuple(parts)
 
 
 @lru_cache(maxsize=1_024)
 def _compile(expr: str) -> CronSim:
-    """Shared: to be copied before use. Raises ValueError, which names the invalid field."""
-    # Imported here: most runs have no cron expression.
+    """Cached, so copy it before use. Raises a ValueError that names the invalid field."""
+    # Imported here, because most runs have no cron expression.
     from cronsim.cronsim import FIELD_NAMES, CronSim, CronSimError, Field
 
     parts = split_fields(expr)

@@ -1,4 +1,4 @@
-"""The heartbeat of an agent: whether it is on, whether it beats now, and what it says. Pure."""
+"""The heartbeat of an agent: whether it is on, whether it is due, and its message. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ from clawkit.text import one_line, parse_time
 
 EVERY_MS, DAY_MS = 1_800_000, 86_400_000
 IDLE_MS = 7 * DAY_MS
-"""After this time without a message of a person, there is one beat a day."""
+"""After this time without a message from a person, there is only one beat a day."""
 MAX_TURN_S = 600
 MAX_RUNS = 300
-"""Beats of a day, unless configured: a model may choose a shorter interval."""
+"""Default maximum of beats per day, because a model may choose a shorter interval."""
 APART_MS, MOST, WINDOW_MS = 30_000, 5, 60_000
-"""Flood guard: turns for events in a session are this far apart; and so many turns in that time."""
+"""Flood guard: minimum interval between event turns in a session, and maximum number of turns in a
+period."""
 PACING = Pacing(60_000, DAY_MS)
 STOPPED_BY = ("auth", "billing")
-"""Errors of a model that the next beat would have, too."""
+"""Model errors that would affect the next beat as well."""
 ROUTES = (None, "", "owner", "last", "none")
 PROMPT = (
     "This is a heartbeat: a regular check while no person is waiting. Do what HEARTBEAT.md asks "
@@ -47,35 +48,35 @@ Reason = Literal[
 
 
 class Skip(Struct, frozen=True):
-    """Why there is no beat."""
+    """The reason for skipping a beat."""
 
     reason: Reason
     message: str
 
 
 class BeatFacts(Struct, frozen=True, kw_only=True):
-    """What the decision about a beat depends on."""
+    """The facts that the decision about a beat depends on."""
 
     settings: Heartbeat
     now_ms: int
     zone: tzinfo = UTC
     is_meant: bool = True
-    """Whether it is the default agent, or has heartbeat settings of its own."""
+    """Whether it is the default agent, or has its own heartbeat settings."""
     text: str | None = None
-    """Of HEARTBEAT.md; None if there is none."""
+    """Text of HEARTBEAT.md; None if there is no file."""
     scratch: str = ""
     has_mail: bool = False
     """Whether messages wait in the main session for the next heartbeat."""
     paused: str = ""
     said_ms: int = 0
-    """When a person last said something."""
+    """Time of the last message from a person."""
     last_ms: int = 0
-    """When the last beat was."""
+    """Time of the last beat."""
     runs: int = 0
     cost: float = 0.0
     is_busy: bool = False
     is_asked: bool = False
-    """Whether someone asked for this beat, so that it need not be due."""
+    """Whether this beat was requested, so it need not be due."""
 
     @property
     def every_ms(self) -> int:
@@ -97,7 +98,7 @@ def settings_of(agents: Agents, agent: str) -> Heartbeat:
 
 
 def zone_of(agents: Agents, settings: Heartbeat) -> tzinfo:
-    """The zone of the active hours and of the days of the budget; by default the user's."""
+    """The time zone of the active hours and of the daily budget; by default the user's."""
     given = settings.active_hours.timezone
     name = agents.defaults.user_timezone if given in (None, "user") else given
     try:
@@ -107,13 +108,14 @@ def zone_of(agents: Agents, settings: Heartbeat) -> tzinfo:
 
 
 def is_empty(text: str) -> bool:
-    """Whether a HEARTBEAT.md says nothing: comments, headings, fences, empty list items."""
+    """Whether a HEARTBEAT.md has no content: only comments, headings, fences and empty list
+    items."""
     lines = re.sub(r"(?s)<!--.*?(-->|\Z)", "", text).splitlines()
     return all(not line.strip() or re.fullmatch(_NOT_CONTENT, line.strip()) for line in lines)
 
 
 def is_within(hours: ActiveHours, at_ms: int, zone: tzinfo) -> bool:
-    """Whether clocks show a time in the active hours; hours of no length have none."""
+    """Whether a time is within the active hours; an empty range contains no time."""
     start, end = _minutes(hours.start or "00:00"), _minutes(hours.end or "24:00")
     at = datetime.fromtimestamp(at_ms / 1000, zone)
     now = 60 * at.hour + at.minute
@@ -126,14 +128,14 @@ def _minutes(clock: str) -> int:
 
 
 def midnight_ms(at_ms: int, zone: tzinfo, days: int = 0) -> int:
-    """When the day began, or another one so many days later."""
+    """The start of the day, or of the day that many days later."""
     day = datetime.fromtimestamp(at_ms / 1000, zone).replace(tzinfo=None)
     start = day.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days)
     return instant_of(start, zone) * 1000
 
 
 def why_off(facts: BeatFacts) -> Skip | None:
-    """Why there are no beats at all, until someone changes that."""
+    """Why heartbeats are off until a setting or file changes."""
     if not facts.is_meant:
         return Skip("off", "only the default agent and those with heartbeat settings have one")
     if not facts.every_ms:
@@ -144,22 +146,22 @@ def why_off(facts: BeatFacts) -> Skip | None:
 
 
 def decide_beat(facts: BeatFacts) -> Skip | None:
-    """Whether to beat now: None, or why not."""
+    """None if a beat should run now, else the reason for skipping it."""
     settings, is_due = facts.settings, not facts.is_asked
     if (off := why_off(facts)) and (is_due or off.reason == "paused"):
         return off
     if settings.target not in ROUTES:
         there = one_line(settings.target or "", 40)
-        said = f"there is no channel {there!r}; set heartbeat.target to owner, last or none"
+        said = f"unknown channel {there!r}; set heartbeat.target to owner, last or none"
         return Skip("no-route", said)
     has_more = facts.scratch or settings.prompt or facts.has_mail
     if is_due and facts.text is not None and not facts.has_content and not has_more:
         return Skip("empty", f"{FILE} has no content")
     if is_due and not is_within(settings.active_hours, facts.now_ms, facts.zone):
-        return Skip("hours", "it is not within heartbeat.activeHours")
+        return Skip("hours", "it is outside heartbeat.activeHours")
     is_idle = facts.now_ms - facts.said_ms >= IDLE_MS
     if is_due and is_idle and facts.now_ms - facts.last_ms < DAY_MS - facts.every_ms // 2:
-        return Skip("idle-backoff", "no one has written for a week, so there is one beat a day")
+        return Skip("idle-backoff", "no person has written for a week, so there is one beat a day")
     if facts.runs >= facts.max_runs or facts.cost >= settings.max_cost_per_day:
         said = f"today's {facts.runs} beats cost ${facts.cost:.2f}; the limits are "
         said += f"{facts.max_runs} (maxRunsPerDay) and ${settings.max_cost_per_day:g}"
@@ -170,7 +172,8 @@ def decide_beat(facts: BeatFacts) -> Skip | None:
 
 
 def next_beat(facts: BeatFacts, schedule: Every, next_ms: int | None) -> int | None:
-    """When the next beat will be, as far as it depends on time; None within a week."""
+    """The time of the next beat, as far as it depends on time; None if there is none within a
+    week."""
     at_ms, until_ms = next_ms, facts.now_ms + IDLE_MS
     while at_ms is not None and at_ms <= until_ms:
         is_today = at_ms < midnight_ms(facts.now_ms, facts.zone, 1)
@@ -185,8 +188,8 @@ def next_beat(facts: BeatFacts, schedule: Every, next_ms: int | None) -> int | N
 
 
 def event_due_ms(own: Sequence[int], others: Sequence[int], now_ms: int) -> int:
-    """When the turn for an event may be: `own` are the times of those in the same session, `others`
-    of all, both in order."""
+    """The earliest time of an event's turn: `own` are the times of event turns in the same session,
+    `others` in all sessions, both in order."""
     after_ms = own[-1] + APART_MS if own else now_ms
     after_all_ms = others[-MOST] + WINDOW_MS if len(others) >= MOST else now_ms
     return max(now_ms, after_ms, after_all_ms)
@@ -198,7 +201,7 @@ def timeout_s(facts: BeatFacts) -> float:
 
 
 def write_message(facts: BeatFacts, summary: str) -> list[str]:
-    """What a beat says to the model: the words of the person, then ours."""
+    """The message of a beat to the model: the person's text, then ours."""
     at = datetime.fromtimestamp(facts.now_ms / 1000, facts.zone)
     ours = [f"[The above is {FILE}.]"] if facts.has_content else []
     ours.append(facts.settings.prompt or PROMPT)
@@ -212,7 +215,7 @@ def write_message(facts: BeatFacts, summary: str) -> list[str]:
 
 
 def shape_job(job: Job, facts: BeatFacts) -> Job:
-    """The job of an agent's heartbeat, as its settings want it."""
+    """The job of an agent's heartbeat, according to its settings."""
     is_told = facts.settings.target != "none"
     return replace(
         job,
@@ -224,7 +227,7 @@ def shape_job(job: Job, facts: BeatFacts) -> Job:
 
 
 def is_told(run: CronRun) -> bool:
-    """Whether a run is a beat, and it is known what became of it, also of its report."""
+    """Whether a run is a beat whose outcome and delivery are known."""
     return run.ended_ms > 0 and run.delivery not in ("pending", "sending") and not run.session
 
 
@@ -232,7 +235,7 @@ _STATUS = {"silent": "ok-token", "delivered": "sent", "not-delivered": "failed"}
 
 
 def show_beat(run: CronRun) -> dict[str, Any]:
-    """A beat that is over as clients see it."""
+    """A finished beat, as clients see it."""
     record = run.record
     is_over = run.status == "ok"
     status = _STATUS.get(run.delivery, "ok-empty") if is_over else run.status

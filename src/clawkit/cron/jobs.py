@@ -1,4 +1,5 @@
-"""What a job is, and how one is read: leniently from a model or a person, strictly otherwise."""
+"""The definition of jobs, and reading them: leniently from a model or person, strictly
+otherwise."""
 
 from __future__ import annotations
 
@@ -19,9 +20,9 @@ from clawkit.errors import ToolInputError
 from clawkit.text import nearest, one_line
 
 RUNNING: ContextVar[str] = ContextVar("running_job", default="")
-"""The id of the job whose turn runs here."""
+"""The id of the job that runs in the current context."""
 By = Literal["operator", "model"]
-"""Who makes or changes a job: a person, or an agent with the tool `cron`."""
+"""The author of a change: a person, or an agent with the tool `cron`."""
 WakeMode = Literal["now", "next-heartbeat"]
 SCRIPT_S, MAX_SCRIPT_S = 300, 600
 MAX_TEXT, MAX_SCRIPT, MAX_NAME = 20_000, 65_536, 200
@@ -39,27 +40,27 @@ class _PayloadPart(
     forbid_unknown_fields=True,
     tag_field="kind",
 ):
-    """A part of a job as it is stored and sent."""
+    """Common base of payloads: frozen, camelCase in JSON."""
 
 
 class SystemEvent(_PayloadPart, frozen=True, tag="systemEvent"):
-    """A text that the main session reads, with or without a turn for it."""
+    """A text for the main session, with or without a turn of its own."""
 
     text: _Text
 
 
 class AgentTurn(_PayloadPart, frozen=True, tag="agentTurn"):
-    """A message that an agent answers."""
+    """A message for an agent to answer."""
 
     message: _Text
     model: _Short = ""
     fallbacks: tuple[_Short, ...] = ()
     thinking: Thinking | Literal[""] = ""
     timeout_seconds: _Seconds = 0
-    """0 is the limit for all jobs."""
+    """0 for the default limit of jobs."""
     light_context: bool = False
     tools_allow: tuple[_Short, ...] | None = None
-    """The only tools of the turn, as far as policy allows them; an empty list allows none."""
+    """The only tools of the turn, within policy; an empty list allows none."""
 
 
 class CommandRun(_PayloadPart, frozen=True, tag="command"):
@@ -81,11 +82,11 @@ class ScriptPayload(_PayloadPart, frozen=True, tag="script"):
 
 
 class HeartbeatPayload(_PayloadPart, frozen=True, tag="heartbeat"):
-    """The regular check of an agent. clawkit makes these jobs itself."""
+    """The regular check of an agent. clawkit creates these jobs itself."""
 
 
 class HookPayload(_PayloadPart, frozen=True, tag="hook"):
-    """Web requests of one kind: each run has one. clawkit makes these jobs itself."""
+    """Web requests of one hook: one per run. clawkit creates these jobs itself."""
 
 
 Payload = SystemEvent | AgentTurn | CommandRun | ScriptPayload | HeartbeatPayload | HookPayload
@@ -94,29 +95,29 @@ Payload = SystemEvent | AgentTurn | CommandRun | ScriptPayload | HeartbeatPayloa
 class Destination(
     Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Where something is reported: in a session, or to a web address."""
+    """The target of a report: a session or a web address."""
 
     mode: Literal["announce", "webhook"] = "announce"
     channel: Literal["", "last"] = ""
     to: str = ""
-    """A session, by default the one that made the job, else the main one; or the address."""
+    """The web address, or a session: by default the one that created the job, else the main one."""
 
 
 class Delivery(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """What becomes of the answer."""
+    """What to do with the answer."""
 
     mode: Literal["none", "announce", "webhook"] = "none"
     channel: Literal["", "last"] = ""
     to: str = ""
     best_effort: bool = False
-    """A failed delivery does not make the run a failure."""
+    """Whether a failed delivery leaves the run successful."""
     failure_destination: Destination | None = None
     completion_destination: Destination | None = None
     """A web address that gets the outcome of every run, in addition."""
 
 
 class JobAlert(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """When a job that keeps failing is reported again."""
+    """When to report a job again that keeps failing."""
 
     after: Annotated[int, Meta(ge=1)] | None = None
     cooldown_ms: Annotated[int, Meta(ge=0)] | None = None
@@ -126,7 +127,7 @@ class JobAlert(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_u
 
 
 class Pacing(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """Limits of the next time that a run may choose for itself, in milliseconds from its end."""
+    """Limits for the next run time that a run may choose, in milliseconds from its end."""
 
     min: Annotated[int, Meta(ge=1_000)] = 60_000
     max: Annotated[int, Meta(ge=1_000)] = 7 * 86_400_000
@@ -140,7 +141,7 @@ class Job(
     kw_only=True,
     forbid_unknown_fields=True,
 ):
-    """A job as it was defined; what became of it is in `JobState`."""
+    """The definition of a job; its state is in `JobState`."""
 
     id: str
     name: str
@@ -152,27 +153,27 @@ class Job(
     description: str = ""
     agent_id: str = ""
     session_key: str = ""
-    """The session that made it: where `current` runs, and where results are announced."""
+    """The session that created it: `current` runs there, and results are announced there."""
     declaration_key: str = ""
-    """Names a job that clawkit keeps for a setting; no two jobs have the same."""
+    """Unique key of a job that clawkit manages for a setting."""
     display_name: str = ""
     delete_after_run: bool = False
     overlap: bool = False
-    """A run may start while another one of the same job is under way."""
+    """Whether runs of the job may overlap."""
     retry_interrupted: bool = False
-    """A run that was interrupted in the middle, such as by a crash, is run again."""
+    """Whether to repeat an interrupted run, such as after a crash."""
     delivery: Delivery = Delivery()
     failure_alert: Literal[False] | JobAlert = JobAlert()
     pacing: Pacing | None = None
     grants: tuple[str, ...] = ()
-    """Commands that a person allowed this job to run although they would be asked. They end with
-    any change of the job."""
+    """Commands that a person approved for this job in advance. Any change of the job removes
+    them."""
     created_at_ms: int = 0
     updated_at_ms: int = 0
 
     @property
     def revision(self) -> str:
-        """Changes with the definition."""
+        """Differs if the definition has changed."""
         plain = replace(self, created_at_ms=0, updated_at_ms=0, enabled=True, grants=())
         return "sha256:" + hashlib.sha256(msgspec.json.encode(plain)).hexdigest()[:43]
 
@@ -182,7 +183,7 @@ class Job(
 
 
 class JobState(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """What became of a job."""
+    """The state of a job."""
 
     schedule_activated_at_ms: int | UnsetType = UNSET
     running_at_ms: int | UnsetType = UNSET
@@ -197,10 +198,10 @@ class JobState(Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=
     auto_disabled: str = ""
     """Why clawkit disabled it."""
     reported_error: str = ""
-    """The cause that was reported last; empty if the last report was good."""
+    """The last reported cause of failure; empty if the last report was a success."""
     last_alert_at_ms: int = 0
     next_check_ms: int = 0
-    """When the last run wants the next one."""
+    """The next time, as chosen by the last run."""
     last_delivered: bool | UnsetType = UNSET
     last_delivery_status: str = ""
     last_delivery_error: str = ""
@@ -225,7 +226,7 @@ _MAIN_FIELDS = {
     "script": "script",
     "command": "argv",
 }
-"""What each payload is about; by it, a payload without a kind is recognized."""
+"""The main field of each payload kind, which identifies a payload without a kind."""
 _SCHEDULE_KEYS = frozenset(
     (
         *("at", "atMs", "in", "every", "everyMs", "anchorMs"),
@@ -233,7 +234,7 @@ _SCHEDULE_KEYS = frozenset(
     )
 )
 _OWN_KEYS = frozenset(("model", "fallbacks", "thinking", "lightContext", "toolsAllow"))
-"""What a turn has only in a session of its own."""
+"""Options of a turn that require a session of its own."""
 _PAYLOAD_KEYS = frozenset(_MAIN_FIELDS.values()) | _OWN_KEYS | {"timeoutSeconds"}
 _ALIASES = {"agent": "agentId", "session": "sessionTarget", "prompt": "message"}
 _NOT_HERE = {
@@ -253,8 +254,8 @@ _HELP = {
 def read_job(
     raw: Mapping[str, Any], now_ms: int, *, by: By, session: str = "", agent: str = ""
 ) -> Job:
-    """A new job from lenient input. `session` is the key of the session that makes it, `agent` the
-    one it is for unless it names another. Raises `ToolInputError`."""
+    """A new job from lenient input. `session` is the key of the session that creates it, `agent`
+    the default agent. Raises `ToolInputError`."""
     given = _without_nulls(_gather(raw))
     if "delivery" in given:
         given["delivery"] = _without_nulls(given["delivery"])
@@ -280,7 +281,7 @@ def read_job(
 
 
 def patch_job(job: Job, raw: Mapping[str, Any], now_ms: int, *, by: By) -> Job:
-    """A changed job; null removes what is optional. Raises `ToolInputError`."""
+    """A changed job; null removes optional fields. Raises `ToolInputError`."""
     given, before = _gather(raw), msgspec.to_builtins(job)
     if not given:
         raise ToolInputError("the patch is empty; name the fields to change, such as enabled")
@@ -292,17 +293,17 @@ def patch_job(job: Job, raw: Mapping[str, Any], now_ms: int, *, by: By) -> Job:
     if place and place.get("mode", old.get("mode", "none")) == old.get("mode", "none"):
         given["delivery"] = _without_nulls(old | place)
     if given.keys() - {"enabled", "grants"}:
-        before["grants"] = []  # what was allowed was allowed for the job as it was
+        before["grants"] = []  # approvals applied to the old definition
     kept = {"id": job.id, "createdAtMs": job.created_at_ms, "updatedAtMs": now_ms}
     return check_job(_build(_without_nulls(before | given | kept), by, given), by)
 
 
 def _build(fields: dict[str, Any], by: By, given: Mapping[str, Any]) -> Job:
-    """Convert all fields at once. Raises `ToolInputError` that names what does not fit."""
+    """Convert all fields at once. Raises a `ToolInputError` that names invalid fields."""
     if by == "model" and "grants" in given:
         raise ToolInputError("grants: only a person can allow commands (clawkit cron edit --grant)")
     if re.match(r"heartbeat:|hook:", str(given.get("declarationKey", ""))):
-        raise ToolInputError("declarationKey: names that clawkit uses itself cannot be given")
+        raise ToolInputError("declarationKey: this name is reserved for clawkit")
     try:
         return msgspec.convert(fields, Job, strict=False)
     except (msgspec.ValidationError, RecursionError) as error:
@@ -314,7 +315,7 @@ def _build(fields: dict[str, Any], by: By, given: Mapping[str, Any]) -> Job:
 
 
 def _unknown(name: str, fields: Mapping[str, Any]) -> str:
-    """What is wrong with a field that no job has, or none with this payload."""
+    """The error for a field that no job has, or that does not fit this payload."""
     within, _, bare = name.rpartition(".")
     if bare in _NOT_HERE:
         return f"{name}: {_NOT_HERE[bare]}"
@@ -328,7 +329,7 @@ def _unknown(name: str, fields: Mapping[str, Any]) -> str:
 
 
 def check_job(job: Job, by: By) -> Job:
-    """The job, if its parts fit together. Raises `ToolInputError`."""
+    """Check that the fields of a job are consistent. Raises `ToolInputError`."""
     if not job.name.strip() or len(job.name) > MAX_NAME:
         raise ToolInputError(f"name must have 1 to {MAX_NAME} characters")
     target, payload = job.session_target, job.payload
@@ -348,7 +349,7 @@ def check_job(job: Job, by: By) -> Job:
         raise ToolInputError(f"a systemEvent goes to sessionTarget 'main', not {target!r}")
     if target == "current" and not job.session_key:
         raise ToolInputError(
-            "sessionTarget 'current' is the session that makes the job, and there is none here; "
+            "sessionTarget 'current' is the session that creates the job, but there is none here; "
             "use 'isolated', or 'session:<id>'"
         )
     if target not in ("main", "isolated", "current") and not re.fullmatch(r"session:\S+", target):
@@ -362,7 +363,7 @@ def check_job(job: Job, by: By) -> Job:
             f"payload.{own[0]} needs sessionTarget 'isolated': other sessions keep theirs"
         )
     if isinstance(job.schedule, Stream) and job.delete_after_run:
-        raise ToolInputError("deleteAfterRun: a stream does not end with its first lines")
+        raise ToolInputError("deleteAfterRun: a stream does not end after its first lines")
     if job.pacing is not None and job.pacing.min > job.pacing.max:
         raise ToolInputError("pacing.min is larger than pacing.max")
     for place in (
@@ -413,7 +414,8 @@ def show_job(job: Job, state: JobState, next_ms: int | None) -> dict[str, Any]:
 
 
 def _gather(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a job in camelCase, those of its schedule and payload where they belong."""
+    """The fields of a job in camelCase, with those of schedule and payload moved into these
+    objects."""
     given = _spell(raw)
     while len(given) == 1 and isinstance(inner := given.get("job", given.get("data")), Mapping):
         given = _spell(inner)
@@ -445,7 +447,7 @@ def _object(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def _spell(raw: Any) -> dict[str, Any]:
-    """With trimmed names in camelCase."""
+    """The object with trimmed names in camelCase."""
     if not isinstance(raw, Mapping):
         raise ToolInputError("a job must be an object")
     found: dict[str, Any] = {}
@@ -470,7 +472,7 @@ def _schedule(raw: Any, now_ms: int) -> dict[str, Any]:
 
 
 def _payload(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """A payload with its kind; with `before`, one of the same kind changes only what it names."""
+    """A payload with its kind; if `before` has the same kind, only the given fields change."""
     kind = given.pop("kind", None)
     if kind is None:
         named = [each for each, field in _MAIN_FIELDS.items() if given.get(field) is not None]
@@ -493,7 +495,7 @@ def _payload(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 
 def _place(raw: Any) -> dict[str, Any]:
-    """Where answers go, from an object, a mode or an address."""
+    """Parse a delivery from an object, a mode or an address."""
     if isinstance(raw, str):
         raw = {"mode": raw} if raw in ("none", "announce") else {"mode": "webhook", "to": raw}
     if not isinstance(raw, Mapping):
@@ -501,7 +503,7 @@ def _place(raw: Any) -> dict[str, Any]:
     given = _spell(raw)
     if given.get("channel") not in (None, "", "last"):
         raise ToolInputError(
-            f"delivery.channel: there is no channel {one_line(str(given['channel']), 40)!r}; chat "
+            f"delivery.channel: unknown channel {one_line(str(given['channel']), 40)!r}; chat "
             "channels are not supported in this version. Results can go to a session or a webhook"
         )
     if given.get("to"):

@@ -1,4 +1,4 @@
-"""What follows from a run: the next time, retries, and what people are told. Pure."""
+"""The consequences of a run: next time, retries, reports. Pure."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from clawkit.text import one_line
 
 BACKOFF_MS = (30_000, 60_000, 300_000, 900_000, 3_600_000)
 MAX_ERRORS, MAX_SCHEDULE_ERRORS = 10, 3
-"""Failures in a row after which a job is disabled."""
+"""Consecutive failures after which a job is disabled."""
 TRANSIENT = frozenset(("network", "cut", "overloaded", "rate_limit", "server", "timeout", "busy"))
-"""Kinds of errors that may be over soon: a job for one time tries again."""
+"""Kinds of errors that may be temporary: a one-time job is retried."""
 ACK_CHARS = 300
 _SILENT = r"NO_REPLY|HEARTBEAT_OK"
 _WRAPPED = rf"[\s*_`\"'.]*(?:{_SILENT})[\s*_`\"'.!]*"
 
 
 class Outcome(Struct, frozen=True):
-    """How the work of a run ended."""
+    """The outcome of a run's work."""
 
     status: Literal["ok", "error", "skipped"]
     text: str = ""
@@ -37,15 +37,15 @@ class Outcome(Struct, frozen=True):
     session_key: str = ""
     session_id: str = ""
     is_heard: bool = False
-    """The answer is where people read it already, such as in their own session."""
+    """Whether people already see the answer, such as in their own session."""
     is_interrupted: bool = False
-    """The process ended before the work did."""
+    """Whether the process ended before the work was done."""
     is_silent: bool = False
-    """There is nothing to report, although there is a text."""
+    """Whether there is nothing to report despite a text."""
 
 
 def without_token(text: str) -> str:
-    """The answer of a model without its token for silence; empty if it has nothing to say."""
+    """The answer of a model without its silence token; empty if it has nothing to report."""
     said = text.strip()
     if re.fullmatch(_WRAPPED, said):
         return ""
@@ -56,8 +56,8 @@ def without_token(text: str) -> str:
 def conclude(
     job: Job | None, row: JobRow | None, run: CronRun, outcome: Outcome, settings: Cron, now_ms: int
 ) -> Ending:
-    """All that follows from the end of a run: for its job as it is now, if it is still there, and
-    for people. `job` is what it was before."""
+    """All consequences of a finished run, for its current job (if it still exists) and for people.
+    `job` is the definition it ran with."""
     job = row.job if row else job
     over = ended(run, outcome, now_ms, delivers=job is not None and job.delivery.mode != "none")
     is_completion = job is not None and job.delivery.completion_destination is not None
@@ -69,7 +69,7 @@ def conclude(
     again_ms, retry = None, None
     if (run.why != "manual" or not _is_one_time(job)) and not state.auto_disabled:
         again_ms = retry_ms(job, outcome, state.consecutive_errors, now_ms)
-    # The job of an exit is disabled as soon as it has happened.
+    # A job that waits for an exit is disabled when the exit has happened.
     if again_ms is not None and (job.enabled or isinstance(job.schedule, OnExit)):
         retry = new_run(row, "retry", again_ms, run.text)
     record = replace(over.record, report=told, retry_ms=retry.due_ms if retry else 0)
@@ -80,12 +80,12 @@ def conclude(
 
 
 def settled(row: JobRow, run: CronRun) -> After | None:
-    """The job after all that follows from a run is done; None if it is removed then."""
+    """The job after a run is settled; None if it is removed."""
     job, state = row.job, row.state
     is_lost = run.delivery == "not-delivered" and not job.delivery.best_effort
     if _is_done(job, run) and not is_lost:
         return None
-    if state.last_run_at_ms == run.started_ms:  # else there was another run since
+    if state.last_run_at_ms == run.started_ms:  # else another run has happened since
         state = with_delivery(state, run)
         if is_lost:
             error = f"delivery failed: {run.record.delivery_error}"
@@ -104,11 +104,11 @@ def _is_one_time(job: Job) -> bool:
 
 
 def after_run(row: JobRow, run: CronRun, outcome: Outcome, now_ms: int) -> After:
-    """The job after a run, its state, and when it is next."""
+    """The job after a run, its state, and its next time."""
     job, before = row.job, row.state
     errors = before.consecutive_errors + 1 if outcome.status == "error" else 0
     skipped = before.consecutive_skipped + 1 if outcome.status == "skipped" else 0
-    # Not what a run chose while the clock was ahead.
+    # Ignore a time chosen while the clock was ahead.
     latest_ms = now_ms + (job.pacing.max if job.pacing else 0)
     state = replace(
         before,
@@ -143,7 +143,7 @@ def _backoff_ms(errors: int) -> int:
 
 
 def retry_ms(job: Job, outcome: Outcome, errors: int, now_ms: int) -> int | None:
-    """When a job tries again: one for one time, and one that was interrupted; None if never."""
+    """The retry time of a one-time job or an interrupted run; None if there is no retry."""
     if outcome.is_interrupted:
         return now_ms if job.retry_interrupted else None
     is_soon_over = outcome.status == "error" and outcome.reason in TRANSIENT
@@ -155,8 +155,8 @@ def retry_ms(job: Job, outcome: Outcome, errors: int, now_ms: int) -> int | None
 def report(
     job: Job, before: JobState, state: JobState, outcome: Outcome, settings: Cron, now_ms: int
 ) -> tuple[str, JobState]:
-    """What people are told about a failure or a recovery, empty for nothing; and the state with
-    that: the first failure, each new cause, failures that go on (`failureAlert`), and recovery."""
+    """The report about a failure or recovery, empty for none, and the updated state. Reported are
+    the first failure, each new cause, continued failures (`failureAlert`) and recovery."""
     if job.failure_alert is False or isinstance(job.payload, HeartbeatPayload):
         return "", state
     if outcome.status == "ok":
@@ -179,18 +179,18 @@ def report(
     times = f", {failures} times in a row" if failures > 1 else ""
     said = f"The job {job.title!r} failed{times}: {one_line(outcome.error, 500)}"
     if state.auto_disabled:
-        said += f"\nIt is disabled now. To enable it again: clawkit cron enable {job.id}"
+        said += f"\nIt is now disabled. To enable it again: clawkit cron enable {job.id}"
     return said, replace(state, reported_error=cause, last_alert_at_ms=now_ms)
 
 
 def _cause(outcome: Outcome) -> str:
-    """The same for failures of the same kind: numbers and ids differ from one to the next."""
+    """Equal for failures of the same kind: ignores numbers and ids."""
     plain = re.sub(r"[0-9a-f-]{8,}|\d+", "#", one_line(outcome.error, 300))
     return f"{outcome.reason}: {plain}" if outcome.reason else plain or "unknown"
 
 
 def ended(run: CronRun, outcome: Outcome, now_ms: int, *, delivers: bool) -> CronRun:
-    """The run after its work."""
+    """The run record after its work."""
     said = without_token(outcome.text)
     record = CronRunRecord(
         job_name=run.record.job_name,
@@ -215,7 +215,7 @@ def ended(run: CronRun, outcome: Outcome, now_ms: int, *, delivers: bool) -> Cro
 
 
 def with_delivery(state: JobState, run: CronRun) -> JobState:
-    """The state of a job after a delivery, or the decision that there is none."""
+    """The state of a job after a delivery, or after the decision against one."""
     is_silent = run.delivery == "silent"
     return replace(
         state,
@@ -227,5 +227,5 @@ def with_delivery(state: JobState, run: CronRun) -> JobState:
 
 
 def next_slot(job: Job, planned_ms: int) -> int | None:
-    """The slot after one; None for a job that is disabled."""
+    """The slot after a planned one; None for a disabled job."""
     return next_after(job.schedule, planned_ms, job.id) if job.enabled else None

@@ -1,8 +1,8 @@
 """Schedules in English: `every weekday at 9:00 Europe/Vienna`, `tomorrow at noon`, `in 20 minutes`.
 
-A phrase can end with a time zone. For a cron expression, or a phrase that becomes one, `exactly` or
-`within 10m` may follow: the window in which jobs are spread. What has no date and no `every`, such
-as `at 9` or `friday at noon`, is due once, the next time that clocks show it.
+A phrase can end with a time zone. A cron expression, or a phrase that becomes one, may be followed
+by `exactly` or `within 10m`: the window over which jobs are spread. A phrase without date and
+`every`, such as `at 9` or `friday at noon`, is due once, at the next such time.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ _SLOTS = {
     "which": "today|tomorrow",
     "next": "next",
 }
-# Words in brackets can be left out, one of several with slashes must be there, and names in angle
-# brackets are slots.
+# Words in brackets are optional, slashes separate alternatives, and names in angle brackets are
+# slots.
 _FORMS = (
     ("interval", "every <length>", "every 15 minutes"),
     ("interval", "every <length> from <start>", "every 90 minutes from 2026-11-20T09:00Z"),
@@ -94,8 +94,8 @@ _FIELD = "(?:[0-9*,/#LW-]|" + "|".join(name[:3] for name in (*_DAYS, *_MONTHS)) 
 
 
 def read_phrase(text: str, now_ms: int, tz: str = "") -> Schedule:
-    """The schedule that a phrase or a cron expression stands for. Its times are in the zone that it
-    names, else in `tz`, else in the host's. Raises ToolInputError."""
+    """Parse a phrase or a cron expression. Times are in the zone that it names, else in `tz`, else
+    in the host's. Raises ToolInputError."""
     try:
         return _read(" ".join(text.split()), now_ms, tz)
     except ValueError as error:
@@ -104,8 +104,8 @@ def read_phrase(text: str, now_ms: int, tz: str = "") -> Schedule:
 
 
 def describe(schedule: Schedule) -> str:
-    """The phrase that `read_phrase` reads as an equal schedule. Those that wait for a command have
-    none, and are only described."""
+    """The phrase that `read_phrase` parses to an equal schedule. Schedules that wait for a command
+    have none and are only described."""
     match schedule:
         case At():
             return f"at {iso_time(schedule.at_ms)}"
@@ -124,7 +124,7 @@ def describe(schedule: Schedule) -> str:
 
 def _read(text: str, now_ms: int, tz: str) -> Schedule:
     if not 0 < len(text) <= MAX_PHRASE:
-        raise ValueError(f"it must have 1 to {MAX_PHRASE} characters, as 'every day at 9:00' has")
+        raise ValueError(f"it must have 1 to {MAX_PHRASE} characters, such as 'every day at 9:00'")
     body, zone, spread = _split_end(text)
     if re.fullmatch(f"(?i)cron .*|@.*|{_FIELD}(?: {_FIELD}){{4,5}}", body):
         kind, expr = "cron", re.sub("(?i)^cron ", "", body)
@@ -149,7 +149,7 @@ def _read(text: str, now_ms: int, tz: str) -> Schedule:
 
 
 def _split_end(text: str) -> tuple[str, str, dict[str, str | bool]]:
-    """The phrase without its end, the zone there, and the window."""
+    """The phrase without time zone and window, and these two."""
     spread: dict[str, str | bool] = {}
     if ends := re.fullmatch(f"(?i)(.+?) (?:exactly|within ({_SLOTS['length']}))", text):
         spread = {"stagger": ends[2]} if ends[2] else {"exact": True}
@@ -172,7 +172,7 @@ def _compiled(form: str) -> list[re.Pattern[str]]:
 
 
 def _match(text: str) -> tuple[str, dict[str, str]]:
-    """The kind of a phrase, and its slots. The error shows how far the best forms got."""
+    """The kind of a phrase, and its slots. The error shows how far the best match got."""
     words = re.sub(r"^\+ ?", "in ", text).lower() + " "
     reached = []
     for kind, form, _ in _FORMS:
@@ -226,7 +226,7 @@ def _expression(kind: str, found: Mapping[str, str]) -> str:
 
 
 def _phrase_of(expr: str) -> str:
-    """Of all the ways to write an expression, phrases stand for one; others remain expressions."""
+    """The phrase for an expression in canonical form; other expressions have none."""
     if fields := re.fullmatch(r"([0-9]{1,2}) ([0-9]{1,2}|\*) ([^ ]+) ([^ ]+) ([^ ]+)", expr):
         minute, hour, *days = fields.groups()
         time_ = f"{hour.zfill(2)}:{minute.zfill(2)}"
@@ -241,7 +241,7 @@ def _phrase_of(expr: str) -> str:
 
 
 def _days(date: str, month: str, weekday: str) -> Iterator[str]:
-    """Phrases for days, of which at most one stands for these fields."""
+    """Candidate phrases for days, at most one of which matches these fields."""
     yield from ("every day", "every weekday", "every weekend", "on the last day of every month")
     days = [_DAYS[int(number)] for number in re.findall("[0-6]", weekday)]
     yield f"every {_join(days)}"
@@ -281,7 +281,7 @@ def _clock(text: str) -> time:
     hour, minute, half = re.findall("([0-9]+):?([0-9]*) ?([ap]m)?", text)[0]
     hours, minutes = int(hour), int(minute or 0)
     if hours > 23 or minutes > 59 or (half and not 1 <= hours <= 12):
-        raise ValueError(f"there is no time {text!r}")
+        raise ValueError(f"invalid time {text!r}")
     return time(hours % 12 + 12 * (half == "pm") if half else hours, minutes)
 
 

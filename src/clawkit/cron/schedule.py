@@ -1,8 +1,8 @@
-"""When a job is due: schedules, read from lenient input, and their slots.
+"""Schedules of jobs, parsed from lenient input, and their slots.
 
 A slot is a time at which a job is due. All times are milliseconds since the epoch, and the current
 time is always an argument. Cron expressions follow the clocks of their zone (see `expression`);
-`every` goes by elapsed time, also when clocks change.
+`every` follows elapsed time, even across clock changes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MIN_INTERVAL_MS = 2_000
 MAX_AHEAD_MS = 315_576_000_000
 """Ten years: the longest interval, and the latest time of a job that runs once."""
 LATE_MS = 60_000
-"""How far in the past the time of a new job may be: to think and to type takes a while."""
+"""How far in the past the time of a new job may be, because thinking and typing take time."""
 STAGGER_MS = 300_000
-"""Jobs due at the full hour are spread over this window, each by its id."""
+"""Jobs due at the full hour are spread over this window, by their ids."""
 MAX_STAGGER_MS = 86_400_000
 MAX_COUNTED = 1_000
 MAX_COMMAND = 8_192
@@ -67,7 +67,7 @@ class CronExpr(_Kind, frozen=True, tag="cron"):
     tz: str = ""
     """IANA name; empty: the host's zone."""
     stagger_ms: int | None = None
-    """Window of the job's own delay; 0 is exact. None: `STAGGER_MS` at the full hour, else 0."""
+    """Window for the job's fixed delay; 0 is exact. None: `STAGGER_MS` at the full hour, else 0."""
 
 
 class OnExit(_Kind, frozen=True, tag="on-exit"):
@@ -92,15 +92,16 @@ Schedule = At | Every | CronExpr | OnExit | Stream
 
 
 def next_after(schedule: Schedule, after_ms: int, job_id: str = "") -> int | None:
-    """The first slot strictly after `after_ms`; None if there is none, or none by time."""
+    """The first slot strictly after `after_ms`; None if there is none, or if the schedule waits for
+    events."""
     return next(_slots(schedule, after_ms, job_id), None)
 
 
 def last_before(
     schedule: Schedule, after_ms: int, upto_ms: int, job_id: str = ""
 ) -> tuple[int, int] | None:
-    """The latest slot after `after_ms` and up to `upto_ms`, and how many there are. Those of a cron
-    expression are counted up to `MAX_COUNTED`."""
+    """The latest slot after `after_ms` and up to `upto_ms`, and the number of slots. Slots of a
+    cron expression are counted up to `MAX_COUNTED`."""
     if isinstance(schedule, Every):
         first = max(0, (after_ms - schedule.anchor_ms) // schedule.every_ms + 1)
         last = (upto_ms - schedule.anchor_ms) // schedule.every_ms
@@ -122,8 +123,7 @@ def last_before(
 
 
 def stagger_of(schedule: Schedule, job_id: str) -> int:
-    """By how much the slots of this job are delayed: the same for all of them, and always. Without
-    an id, as in a preview, 0."""
+    """The constant delay of all slots of a job. 0 without an id, as in a preview."""
     if not isinstance(schedule, CronExpr) or not job_id:
         return 0
     window = schedule.stagger_ms
@@ -133,7 +133,7 @@ def stagger_of(schedule: Schedule, job_id: str) -> int:
 
 
 def _slots(schedule: Schedule, after_ms: int, job_id: str) -> Iterator[int]:
-    """All slots strictly after `after_ms`, in order, each once."""
+    """All slots strictly after `after_ms`, unique and in order."""
     if isinstance(schedule, At):
         if schedule.at_ms > after_ms:
             yield schedule.at_ms
@@ -164,10 +164,10 @@ _IMPLIES = {
 
 
 def read_schedule(raw: Mapping[str, Any], now_ms: int) -> Schedule:
-    """A schedule from what a model or a person wrote. Raises ToolInputError.
+    """Parse a schedule written by a model or a person. Raises ToolInputError.
 
-    Keys may be snake_case, `kind` can be left out if another key implies it, and values may be
-    texts: `{"every": "1h30m"}`, `{"in": "20 minutes"}`, `{"cron": "0 9 * * 1-5", "exact": true}`.
+    Keys may be snake_case, `kind` is optional if another key implies it, and values may be texts:
+    `{"every": "1h30m"}`, `{"in": "20 minutes"}`, `{"cron": "0 9 * * 1-5", "exact": true}`.
     """
     try:
         fields = _read_keys(raw)
@@ -177,7 +177,7 @@ def read_schedule(raw: Mapping[str, Any], now_ms: int) -> Schedule:
 
 
 def write_schedule(schedule: Schedule) -> dict[str, Any]:
-    """The schedule for clients, without empty fields."""
+    """The schedule in the format for clients, without empty fields."""
     raw = to_builtins(schedule)
     if isinstance(schedule, At):
         raw["at"] = iso_time(schedule.at_ms)
@@ -189,7 +189,7 @@ def write_schedule(schedule: Schedule) -> dict[str, Any]:
 
 
 def iso_time(at_ms: int) -> str:
-    """`2026-11-18T02:00:00Z`, with milliseconds only if there are some."""
+    """`2026-11-18T02:00:00Z`, with milliseconds only if they are not 0."""
     at = datetime.fromtimestamp(at_ms // 1_000, UTC).replace(microsecond=at_ms % 1_000 * 1_000)
     text = at.isoformat(timespec="milliseconds" if at.microsecond else "seconds")
     return text.replace("+00:00", "Z")
@@ -227,7 +227,7 @@ def _read_kind(fields: dict[str, Any]) -> str:
 
 
 def _one_of(fields: Mapping[str, Any], *names: str) -> Any:
-    """The value of the one alias that is given; None if none is."""
+    """The value of the only given alias; None if none is given."""
     given = [name for name in names if name in fields]
     if len(given) > 1:
         raise ValueError(f"give only one of {' and '.join(given)}")
@@ -244,7 +244,7 @@ def _text(fields: Mapping[str, Any], name: str, max_bytes: int = MAX_COMMAND) ->
 
 
 def _number(value: Any, name: str, least: int, most: int, unit: str = "ms") -> int:
-    """A whole number, also as digits; of milliseconds, also as a duration."""
+    """A whole number, possibly as a string; milliseconds may also be a duration."""
     number = value
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,15}", value):
         number = int(value)
@@ -265,8 +265,8 @@ _DELAY = r"(?i)(?:in\s+|\+)(.+)"
 
 
 def read_time(value: Any, zone: tzinfo, now_ms: int) -> int:
-    """A point in time: ISO 8601, in `zone` if it names none, milliseconds since the epoch, or
-    relative to now: `in 20 minutes`, `+20m`."""
+    """A point in time: ISO 8601 (by default in `zone`), milliseconds since the epoch, or relative
+    to now: `in 20 minutes`, `+20m`."""
     if not isinstance(value, str) or re.fullmatch("-?[0-9]+", value):
         return _number(value, "at", 0, 10**14)
     if delay := re.fullmatch(_DELAY, value):
@@ -320,9 +320,9 @@ def _read_cron(fields: Mapping[str, Any], now_ms: int) -> CronExpr:
 
 
 def make_cron(expr: str, tz: str, stagger_ms: int | None, now_ms: int) -> CronExpr:
-    """A checked expression, and the name of its zone. Raises ValueError."""
+    """A validated cron schedule with the name of its zone. Raises ValueError."""
     schedule = CronExpr(normalize(expr), str(find_zone(tz)), stagger_ms)
-    # With one value for seconds there is at least a minute between two slots.
+    # With a single value for seconds, slots are at least a minute apart.
     several = 61 if not split_fields(expr)[0].isdigit() else 1
     slots = list(islice(_slots(schedule, now_ms, ""), several))
     if not slots:

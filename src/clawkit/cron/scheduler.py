@@ -26,17 +26,17 @@ from clawkit.cron.store import CronRun, CronRunRecord, CronStore, JobRow, new_ru
 from clawkit.errors import ClawkitError, ConflictError, ToolError
 
 POLL_S, SWEEP_S = 1.0, 60.0
-"""How often changes by other processes are looked for, and processes that have died."""
+"""Interval for checking changes by other processes, and dead processes."""
 LATE_MS, MAX_LATE_MS = 60_000, 86_400_000
-"""A slot is missed after this time, and not caught up with after that one."""
+"""A slot counts as missed after the first time, and is no longer caught up after the second."""
 SPREAD_MS = 60_000
-"""Runs that are caught up with start within this time, not all at once."""
+"""Missed runs start spread over this time, not all at once."""
 BATCH = 500
 AGAIN_MS = 5_000
-"""The time until the store is tried again, when it cannot be used."""
+"""Retry interval if the store cannot be used."""
 INTERRUPTED = Outcome(
     "error",
-    error="the process that ran it ended before it did",
+    error="its process ended before it was done",
     reason="interrupted",
     is_interrupted=True,
 )
@@ -46,11 +46,11 @@ T = TypeVar("T")
 
 
 class _NotBegunError(ClawkitError):
-    """The store cannot be used now, so that a run must not begin."""
+    """The store cannot be used, so the run must not start."""
 
 
 class CronClock(Protocol):
-    """Time, so that tests can have another one."""
+    """The clock, replaceable by tests."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -58,13 +58,12 @@ class CronClock(Protocol):
     async def sleep(
         self, until_ms: int | None, event: asyncio.Event, has_news: Callable[[], bool]
     ) -> None:
-        """Return at a time at the latest, when the event is set, or when there is news; also now
-        and then for no reason."""
+        """Return when the time is reached, the event is set, or there is news; may also return
+        spuriously."""
 
 
 class SystemClock:
-    """The clock of the machine. It can be set, and stops while the machine is suspended, so no
-    sleep is long."""
+    """The clock of the machine. It can be set, and stops during suspend, so sleeps are short."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -85,20 +84,20 @@ class SystemClock:
 
 
 class JobWorker(Protocol):
-    """Does the work of a run. Given by who composes agents."""
+    """Does the work of a run. Implemented by the layer that creates agents."""
 
     async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
-        """Do it; `begin` must be called before anything happens that must not happen twice."""
+        """Do the work; must call `begin` before any action that must not be repeated."""
 
     async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
         """Send text somewhere, and return a receipt. Raises `ToolError` if it did not arrive."""
 
     def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:
-        """Tell clients what happened to a job: added, updated, removed, started or finished."""
+        """Notify clients of a change of a job: added, updated, removed, started or finished."""
 
 
 class Scheduler:
-    """Runs the jobs of a store. Several processes can do that at once, each job once."""
+    """Runs the jobs of a store. Several processes can do so concurrently; each run happens once."""
 
     def __init__(
         self,
@@ -112,12 +111,12 @@ class Scheduler:
         self._changed = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._working = set[str]()
-        """The runs whose work is not over: others of `_tasks` wait for a delivery."""
+        """The runs that are still working; other `_tasks` wait for a delivery."""
         self._owner = ""
         self._is_closing = False
 
     def wake(self) -> None:
-        """Look at the jobs now: something has changed in this process."""
+        """Check the jobs now, after a change in this process."""
         self._changed.set()
 
     @property
@@ -125,11 +124,11 @@ class Scheduler:
         return len(self._tasks)
 
     def pause(self) -> None:
-        """Start nothing more: this process is about to end."""
+        """Start no more runs: this process is about to end."""
         self._is_closing = True
 
     async def run(self) -> None:
-        """Run jobs until this is cancelled. What is under way then is interrupted."""
+        """Run jobs until cancelled, which interrupts running ones."""
         with self._store.owning() as self._owner:
             try:
                 await self._loop()
@@ -141,7 +140,7 @@ class Scheduler:
                     await asyncio.wait(set(self._tasks.values()))
 
     async def run_one(self, id_: str) -> None:
-        """Carry out one run that is queued, and nothing else. If this is cancelled, it failed."""
+        """Execute only one queued run. Cancelling this fails the run."""
         with self._store.owning() as self._owner:
             for run in self._store.take(self._owner, self._clock.now_ms(), 1, id_):
                 if (row := self._store.get(run.job)) is not None:
@@ -159,7 +158,7 @@ class Scheduler:
                 self._plan(now_ms)
                 self._start(now_ms)
                 seen, until_ms = self._store.seen(), self._store.wake_ms(now_ms)
-            except Exception as error:  # such as a full disk: nothing is lost, and it ends
+            except Exception as error:  # such as a full disk: temporary, and nothing is lost
                 is_known = isinstance(error, ToolError)
                 log.error("jobs cannot be run now: %s", error, exc_info=not is_known)
                 until_ms = now_ms + AGAIN_MS
@@ -173,7 +172,7 @@ class Scheduler:
             return False
 
     def _sweep(self, now_ms: int) -> None:
-        """Take care of what processes left that have died."""
+        """Handle runs that dead processes left behind."""
         for run in self._store.orphans(now_ms):
             row = self._store.get(run.job)
             over = self._end(row.job if row else None, run, INTERRUPTED)
@@ -185,13 +184,13 @@ class Scheduler:
         self._store.turn_back(now_ms)
 
     def _plan(self, now_ms: int) -> None:
-        """Turn the slots that have come into runs."""
+        """Create runs for the slots that are due."""
         while due := self._store.due(now_ms, BATCH):
             planned = []
             for row in due:
                 try:
                     planned.append(plan_job(row, now_ms, self._settings()))
-                except (ValueError, OverflowError) as error:  # such as a zone that is gone
+                except (ValueError, OverflowError) as error:  # such as a removed time zone
                     self._fail_schedule(row, str(error), now_ms)
             self._store.plan(planned)
 
@@ -208,7 +207,7 @@ class Scheduler:
         self._worker.tell("updated", changed)
         if changed.job.enabled:
             return
-        said = f"The job {row.job.title!r} is disabled now: {changed.state.auto_disabled}"
+        said = f"The job {row.job.title!r} is now disabled: {changed.state.auto_disabled}"
         run = new_run(row, "schedule", now_ms)
         record = replace(run.record, error=why, reason="schedule", report=said)
         run = replace(run, status="error", ended_ms=now_ms, owner=self._owner, record=record)
@@ -273,16 +272,16 @@ class Scheduler:
                 kind = "busy" if isinstance(error, ConflictError) else getattr(error, "kind", "")
                 return Outcome("error", error=str(error), reason=kind)
             except asyncio.CancelledError:
-                if self._is_closing:  # the next process finds it, as after a crash
+                if self._is_closing:  # the next process handles it, as after a crash
                     raise
                 return Outcome("error", error="it was stopped", reason="stopped")
-            except Exception as error:  # a fault in a tool must not stop the others
+            except Exception as error:  # a bug in a tool must not stop other jobs
                 log.exception("a run failed")
                 said = f"{type(error).__name__}: {error}"
                 return Outcome("error", error=said, reason="internal")
 
     async def _insist(self, change: Callable[[], T]) -> T:
-        """Change the store, as soon as it can be used: what happened must not get lost."""
+        """Change the store, retrying until it can be used, so that no outcome is lost."""
         while True:
             try:
                 return change()
@@ -290,12 +289,12 @@ class Scheduler:
                 await self._wait(error)
 
     async def _wait(self, error: Exception) -> None:
-        log.error("a run has to wait: %s", error)
+        log.error("a run must wait: %s", error)
         at_ms = self._clock.now_ms() + AGAIN_MS
         await self._clock.sleep(at_ms, asyncio.Event(), lambda: False)
 
     def _end(self, job: Job | None, run: CronRun, outcome: Outcome) -> CronRun | None:
-        """Record the end of a run; None if another process has done so."""
+        """Record the end of a run; None if another process already did."""
         now_ms, settings = self._clock.now_ms(), self._settings()
         mine = replace(run, owner=self._owner)
         done = self._store.finish(
@@ -311,8 +310,7 @@ class Scheduler:
         return over
 
     async def _settle(self, job: Job | None, run: CronRun) -> None:
-        """Do what follows from the end of a run: its answer is sent at most once, what else there
-        is to tell at least once."""
+        """Handle the end of a run: its answer is sent at most once, other reports at least once."""
         if job is None:
             gone = replace(run.record, delivery_error="its job was removed")
             is_sent = run.delivery != "pending"
@@ -340,10 +338,10 @@ class Scheduler:
         elif place is None:
             place = Destination(general.mode or "announce", to=general.to or "")
         if problem := await self._send(job, run, said, place):
-            log.error("that a job failed could not be reported: %s", problem)
+            log.error("the failure of a job could not be reported: %s", problem)
 
     async def _send(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
-        """Returns why it was not sent."""
+        """Returns the reason if it was not sent."""
         try:
             await self._worker.deliver(job, run, text, place)
         except ClawkitError as error:
@@ -351,7 +349,7 @@ class Scheduler:
         return ""
 
     async def _deliver(self, job: Job, run: CronRun) -> CronRun:
-        """Deliver an answer, once. The turn is never repeated for it."""
+        """Deliver an answer once. The turn is never repeated for a delivery."""
         mode: Any = job.delivery.mode
         place = Destination(mode, job.delivery.channel, job.delivery.to)
         trying = replace(run, delivery="sending")
@@ -367,8 +365,8 @@ class Scheduler:
 def plan_job(
     row: JobRow, now_ms: int, settings: Cron
 ) -> tuple[JobRow, list[CronRun], int, int | None]:
-    """What becomes of the slots of a job that have come: the latest one is run, or caught up with
-    if it was missed, and the others are skipped. Raises ValueError for a bad schedule."""
+    """Plan the due slots of a job: the latest one runs, or is caught up if it was missed; the
+    others are skipped. Raises ValueError for an invalid schedule."""
     job, after_ms = row.job, row.planned_ms
     found = last_before(job.schedule, after_ms, now_ms, job.id)
     if found is None:  # the last run chose this time, or the clock was set back

@@ -7,9 +7,9 @@ CREATE TABLE job (
     declaration TEXT UNIQUE,
     definition BLOB NOT NULL,
     state BLOB NOT NULL,
-    -- The last slot that was planned: the next one follows from it, and not from the clock.
+    -- The last planned slot: the next one is computed from it, not from the clock.
     planned_ms INTEGER NOT NULL,
-    -- When the next slot is due; null if the job is disabled, over, or does not depend on time.
+    -- When the next slot is due; null if the job is disabled, done, or does not depend on time.
     next_ms INTEGER,
     overlap INTEGER NOT NULL,
     version INTEGER NOT NULL DEFAULT 0
@@ -21,20 +21,20 @@ CREATE TABLE run (
     row INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     job TEXT NOT NULL,
-    -- Null for runs that a person or an event asked for: these have no slot.
+    -- Null for runs requested by a person or an event.
     slot_ms INTEGER,
     why TEXT NOT NULL,
     status TEXT NOT NULL,
     due_ms INTEGER NOT NULL,
-    -- The process that has it, and whether its work has begun.
+    -- The process that leases it, and whether its work has begun.
     owner TEXT NOT NULL DEFAULT '',
     begun INTEGER NOT NULL DEFAULT 0,
     started_ms INTEGER NOT NULL DEFAULT 0,
     ended_ms INTEGER NOT NULL DEFAULT 0,
     delivery TEXT NOT NULL DEFAULT 'not-requested',
-    -- Whether something that follows from its end is not done yet: a report, its delivery.
+    -- Whether a report or delivery after its end is still pending.
     unsettled INTEGER NOT NULL DEFAULT 0,
-    -- For a wake-up: the session, and what to tell it.
+    -- For a wake-up: the session and the text.
     session TEXT NOT NULL DEFAULT '',
     text TEXT NOT NULL DEFAULT '',
     record BLOB NOT NULL,

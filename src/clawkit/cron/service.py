@@ -1,10 +1,10 @@
-"""Jobs for those who make and watch them: the tool, the command line, the gateway's clients."""
+"""The jobs service for the tool, the command line and the gateway's clients."""
 
 from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from clawkit.config.sections.gateway import Cron
 from clawkit.cron.jobs import By, HeartbeatPayload, Job, JobState, patch_job, read_job, show_job
+from clawkit.cron.model_limits import check_limits
 from clawkit.cron.outcome import next_slot
-from clawkit.cron.reach import check_reach
 from clawkit.cron.schedule import At, Every, OnExit, Stream, check_once
 from clawkit.cron.store import CronRun, CronStore, JobRow, new_run
 from clawkit.errors import ConflictError, ToolInputError
@@ -23,11 +23,11 @@ RunMode = Literal["due", "force", "if-enabled"]
 SKIP_VARIABLE = "CLAWKIT_SKIP_CRON"
 MAX_LISTED = 200
 MAX_WAITING = 20
-"""Runs of a job that wait: no more can be asked for."""
+"""Maximum waiting runs of a job."""
 
 
 def iso(ms: int) -> str:
-    """A time as people and models read it."""
+    """A time for people and models."""
     return (
         datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     )
@@ -99,27 +99,40 @@ class CronService:
         return self._shown([self.store.find(id_)])[0]
 
     def _shown(self, rows: Sequence[JobRow]) -> Sequence[dict[str, Any]]:
-        """With the start of a run that is under way; a stored one would outlive a crash."""
+        """Adds the start of a current run, which is not stored because it would outlive a crash."""
         since = {run.job: run.started_ms for run in self.store.active()}
         states = [replace(row.state, running_at_ms=since.get(row.job.id, UNSET)) for row in rows]
         return [show(replace(row, state=state)) for row, state in zip(rows, states, strict=True)]
 
     def add(
-        self, raw: Mapping[str, Any], *, by: By, session: str = "", agent: str = ""
+        self,
+        raw: Mapping[str, Any],
+        *,
+        by: By,
+        session: str = "",
+        agent: str = "",
+        tools: Container[str] = (),
     ) -> dict[str, Any]:
-        """`session` and `agent` are those that make it. Raises `ToolInputError`, and
-        `ToolAuthorizationError` for what a model must not choose."""
+        """Add a job created by `session` and `agent`, with `tools`. Raises `ToolInputError`, and
+        `ToolAuthorizationError` for values that a model must not choose."""
         now_ms = self._now_ms()
         job = read_job(raw, now_ms, by=by, session=session, agent=agent)
         if by == "model":
-            check_reach(job, None, agent, session, self._settings.webhook_ssrf_policy)
+            policy = self._settings.webhook_ssrf_policy
+            check_limits(job, None, agent, session, policy, tools)
         planned_ms = first_planned(job, now_ms)
         row = self.store.add(job, planned_ms, next_slot(job, planned_ms))
         self._tell("added", row)
         return show(row)
 
     def update(
-        self, id_: str, raw: Mapping[str, Any], *, by: By, agent: str = ""
+        self,
+        id_: str,
+        raw: Mapping[str, Any],
+        *,
+        by: By,
+        agent: str = "",
+        tools: Container[str] = (),
     ) -> dict[str, Any]:
         now_ms, found = self._now_ms(), self.store.find(id_)
 
@@ -127,7 +140,7 @@ class CronService:
             job = patch_job(row.job, raw, now_ms, by=by)
             if by == "model":
                 policy = self._settings.webhook_ssrf_policy
-                check_reach(job, row.job, agent, "", policy)
+                check_limits(job, row.job, agent, "", policy, tools)
             return _after_change(row, job, now_ms)
 
         row = self.store.change(found.job.id, edit)
@@ -135,7 +148,7 @@ class CronService:
         return show(row)
 
     def adjust(self, row: JobRow, wanted: Job) -> JobRow:
-        """Bring a job that clawkit keeps for settings in step with them."""
+        """Update a job that clawkit manages for settings."""
         if wanted == row.job:
             return row
         now_ms = self._now_ms()
@@ -147,7 +160,7 @@ class CronService:
         row = self.store.find(id_)
         if row.job.enabled and isinstance(row.job.payload, HeartbeatPayload):
             raise ToolInputError(
-                "a heartbeat follows from settings and HEARTBEAT.md, and would come back; to stop "
+                "a heartbeat results from settings and HEARTBEAT.md, and would come back; to stop "
                 "it: clawkit heartbeat pause"
             )
         removed = self.store.remove(row.job.id)
@@ -155,7 +168,7 @@ class CronService:
         return {"ok": True, "removed": removed, "id": row.job.id}
 
     def run(self, id_: str, mode: RunMode = "due") -> dict[str, Any]:
-        """Queue a run now. `due` only if its slot has come, `if-enabled` if it is not disabled.
+        """Queue a run now: with `due` only if it is due, with `if-enabled` unless it is disabled.
         Raises `ConflictError` if too many are waiting."""
         row, now_ms = self.store.find(id_), self._now_ms()
         if mode != "force" and not row.job.enabled:
@@ -191,13 +204,13 @@ class CronService:
         }
 
     def heartbeat_job(self, agent: str) -> JobRow | None:
-        """The job that stands for heartbeats and wake-ups of an agent."""
+        """The job for heartbeats and wake-ups of an agent."""
         key = f"heartbeat:{agent}"
         found = self.store.declared(key) if self.store.exists else []
         return next((row for row in found if row.job.declaration_key == key), None)
 
     def wake_job(self, agent: str) -> JobRow:
-        """The same, made if it is missing."""
+        """`heartbeat_job`, created if missing."""
         job = Job(
             id=str(uuid.uuid4()),
             name=f"heartbeat-{agent}",
@@ -213,8 +226,8 @@ class CronService:
         return self.keep(job)
 
     def keep(self, job: Job) -> JobRow:
-        """The job that clawkit keeps under the declaration key of this one, which is added without
-        a next slot if there is none."""
+        """The managed job with the declaration key of `job`; if missing, `job` is added without a
+        next slot."""
         key = job.declaration_key
         if found := [row for row in self.store.declared(key) if row.job.declaration_key == key]:
             return found[0]
@@ -226,7 +239,7 @@ class CronService:
             return self.keep(job)
 
     def next_check(self, job_id: str, delay_ms: int) -> dict[str, Any]:
-        """Choose when the job whose run is under way runs next, within its pacing."""
+        """Set the next time of a running job, within its pacing."""
         now_ms = self._now_ms()
 
         def edit(row: JobRow) -> tuple[Job, JobState, int, int | None]:
@@ -246,7 +259,7 @@ class CronService:
 
 
 def _after_change(row: JobRow, job: Job, now_ms: int) -> tuple[Job, JobState, int, int | None]:
-    """What follows for a job from a changed definition."""
+    """The state and slots of a job after a change of its definition."""
     state = row.state
     if job.enabled and not row.job.enabled:
         state = replace(
@@ -268,11 +281,11 @@ def _after_change(row: JobRow, job: Job, now_ms: int) -> tuple[Job, JobState, in
 
 
 def first_planned(job: Job, now_ms: int) -> int:
-    """From when on the slots of a new schedule count."""
+    """The time after which slots of a new schedule count."""
     return min(now_ms, job.schedule.at_ms - 1) if isinstance(job.schedule, At) else now_ms
 
 
-NOTHING_RUNS = "nothing runs jobs now: start `clawkit gateway start` or `clawkit cron serve`"
+NOTHING_RUNS = "no scheduler is running: run `clawkit gateway start` or `clawkit cron serve`"
 
 
 def show(row: JobRow) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Jobs and their runs in a database that several processes share: every slot is run once."""
+"""Jobs and their runs, in a database shared by several processes: every slot runs once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from clawkit.store import Database, hold_lock, is_held, private_dir
 from clawkit.text import one_line
 
 AHEAD_MS, MAX_WAIT_MS = 60_000, 2 * 3_600_000
-"""No slot is planned, and no run is queued, for a later time than this from now."""
+"""Slots are planned and runs queued at most this far ahead."""
 KEEP_MS, KEEP_RUNS = 7 * 86_400_000, 2_000
-"""How long a run is kept after its end, and how many of a job."""
+"""How long finished runs are kept, and how many per job."""
 MAX_ALONG = 100_000
-"""Characters of the wake-ups that one turn reads, besides its own."""
+"""Maximum characters of additional wake-ups that one turn reads."""
 Why = Literal["schedule", "catch-up", "retry", "manual", "event"]
 Status = Literal["queued", "running", "ok", "error", "skipped", "interrupted"]
 DeliveryStatus = Literal[
@@ -50,7 +50,7 @@ _STARTABLE = (
 )
 _DROP_QUEUED = "DELETE FROM run WHERE job = ? AND status = 'queued'"
 _NOT_A_WAKE_UP = " AND session = ''"
-"""Wake-ups are for a session, whatever becomes of the heartbeat that they share a job with."""
+"""Wake-ups belong to a session, independent of the heartbeat that shares their job."""
 _JOB = "definition, state, planned_ms, next_ms, version"
 _RUN = (
     "id, job, slot_ms, why, status, due_ms, owner, begun, started_ms, ended_ms, delivery,"
@@ -59,7 +59,7 @@ _RUN = (
 
 
 class JobRow(Struct, frozen=True):
-    """A job with what became of it."""
+    """A job with its state."""
 
     job: Job
     state: JobState
@@ -69,7 +69,7 @@ class JobRow(Struct, frozen=True):
 
 
 class CronRunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The outcome of a run, and that of its delivery, which is another one."""
+    """The outcomes of a run and of its delivery."""
 
     job_name: str = ""
     error: str = ""
@@ -84,13 +84,13 @@ class CronRunRecord(Struct, frozen=True, rename="camel", omit_defaults=True):
     delivery_error: str = ""
     receipt: str = ""
     slots: int = 1
-    """How many slots were skipped with this one, and up to which."""
+    """Number of slots that were skipped together, and the last of them."""
     until_ms: int = 0
     retry_ms: int = 0
     is_guest: bool = False
-    """The run of a wake-up by a client without the rights of the owner."""
+    """Whether a client without owner rights requested the wake-up."""
     report: str = ""
-    """What people are told about a failure or a recovery."""
+    """The report for people about a failure or recovery."""
 
 
 class CronRun(Struct, frozen=True):
@@ -110,20 +110,20 @@ class CronRun(Struct, frozen=True):
     unsettled: bool = False
     session: str = ""
     text: str = ""
-    """What happened, for a run that an event asked for."""
+    """The event, for a run caused by one."""
     record: CronRunRecord = CronRunRecord()
 
 
 After = tuple[Job, JobState, int, int | None]
-"""A job after a change, its state, the last planned slot, and the next one."""
+"""A changed job, its state, its last planned slot, and its next one."""
 
 
 class Ending(Struct, frozen=True):
-    """What follows from a run: it is stored at once, or not at all."""
+    """The consequences of a run, stored in one transaction."""
 
     run: CronRun
     after: After | None = None
-    """None: the job is removed, if it is not gone already."""
+    """None: remove the job if it still exists."""
     retry: CronRun | None = None
 
 
@@ -137,7 +137,7 @@ class CronStore:
 
     @property
     def exists(self) -> bool:
-        """Whether there ever was a job."""
+        """Whether the database exists."""
         return os.path.exists(self.path)
 
     def close(self) -> None:
@@ -145,7 +145,7 @@ class CronStore:
 
     @contextmanager
     def owning(self) -> Iterator[str]:
-        """A name for this process that others can tell to be alive, by a lock, inside the block."""
+        """A name for this process inside the block; a lock shows others that it is alive."""
         private_dir(self._owners)
         owner = uuid.uuid4().hex
         path = os.path.join(self._owners, owner)
@@ -157,7 +157,7 @@ class CronStore:
                     os.unlink(path)
 
     def owners(self) -> list[str]:
-        """The processes that run jobs now."""
+        """The processes that currently run jobs."""
         with suppress(FileNotFoundError):
             return [each for each in os.listdir(self._owners) if self._is_alive(each)]
         return []
@@ -194,7 +194,7 @@ class CronStore:
             try:
                 job = msgspec.json.decode(definition, type=Job)
                 rows.append(JobRow(job, msgspec.json.decode(state, type=JobState), *rest))
-            except ValueError as error:  # the others can run; it is looked at again later
+            except ValueError as error:  # other jobs can run; this one is checked again later
                 log.error("the job %s in %s is damaged: %s", id_, self.path, error)
                 later = "UPDATE job SET next_ms = unixepoch() * 1000 + 60000 WHERE id = ?"
                 db.execute(f"{later} AND next_ms IS NOT NULL", (id_,))
@@ -213,7 +213,7 @@ class CronStore:
                 f"{len(found)} jobs match {one_line(wanted, 60)!r}; use an id: {ids}"
             )
         if not found:
-            raise NotFoundError(f"unknown job {one_line(wanted, 60)!r}; list jobs for their names")
+            raise NotFoundError(f"unknown job {one_line(wanted, 60)!r}; `cron list` lists jobs")
         return found[0]
 
     def get(self, id_: str) -> JobRow | None:
@@ -221,7 +221,7 @@ class CronStore:
             return next(iter(self._rows("id = ?", id_)), None)
 
     def declared(self, prefix: str) -> list[JobRow]:
-        """The jobs that clawkit keeps for settings."""
+        """The jobs that clawkit manages for settings."""
         with self._database.using():
             return self._rows("declaration GLOB ?", f"{prefix}*")
 
@@ -231,13 +231,13 @@ class CronStore:
             return self._rows("TRUE ORDER BY next_ms IS NULL, next_ms, name, id")
 
     def events(self) -> list[JobRow]:
-        """The jobs that wait for something else than a time."""
+        """The jobs that wait for events rather than a time."""
         with self._database.using():
             kind = "json_extract(definition, '$.schedule.kind')"
             return self._rows(f"next_ms IS NULL AND {kind} IN ('stream', 'on-exit')")
 
     def turn_back(self, now_ms: int) -> None:
-        """Make up for a clock that was ahead: nothing waits for a time that was reached before."""
+        """Correct for a clock that was ahead: reset times that are too far in the future."""
         with self._database.writing() as db:
             db.execute(
                 "UPDATE job SET planned_ms = ?1, next_ms = ?1, version = version + 1"
@@ -256,8 +256,8 @@ class CronStore:
         *,
         run: CronRun | None = None,
     ) -> JobRow:
-        """Change a job. If it is disabled, what is queued for it is dropped. `run` is added with
-        the change. Raises `NotFoundError` if there is no such job."""
+        """Change a job. Disabling it drops its queued runs. `run` is added in the same transaction.
+        Raises `NotFoundError` if there is no such job."""
         with self._database.writing() as db:
             found = self._rows("id = ?", id_)
             if not found:
@@ -268,7 +268,7 @@ class CronStore:
         return changed
 
     def remove(self, id_: str) -> bool:
-        """Remove a job and what is queued for it; a run that is under way goes on."""
+        """Remove a job and its queued runs; a current run continues."""
         with self._database.writing() as db:
             return _remove(db, id_)
 
@@ -280,13 +280,13 @@ class CronStore:
     # Runs
 
     def due(self, now_ms: int, most: int) -> list[JobRow]:
-        """Jobs whose next slot has come, in order."""
+        """Jobs that are due, in order."""
         with self._database.using():
             return self._rows("next_ms <= ? ORDER BY next_ms, rowid LIMIT ?", now_ms, most)
 
     def plan(self, planned: Iterable[tuple[JobRow, list[CronRun], int, int | None]]) -> None:
         """Queue or skip the slots of jobs: for each its row, its runs, the last planned slot and
-        the next one. A job that was changed or planned in the meantime is left alone."""
+        the next one. A job that was changed or planned in the meantime is skipped."""
         with self._database.writing() as db:
             for row, runs, planned_ms, next_ms in planned:
                 db.execute(
@@ -298,21 +298,21 @@ class CronStore:
                     continue
                 for run in runs:
                     is_late = run.status == "queued" and self._is_queued(db, row.job.id)
-                    if is_late:  # one waits already; it stands for this one, too
+                    if is_late:  # a waiting run covers this one as well
                         record = replace(run.record, reason="coalesced")
                         run = replace(run, status="skipped", ended_ms=run.due_ms, record=record)
                     self._insert(db, run)
 
     def queue(self, run: CronRun) -> None:
-        """Queue a run that has no slot."""
+        """Queue a run without a slot."""
         with self._database.writing() as db:
             self._insert(db, run)
 
     def add_event(
         self, row: JobRow, text: str, now_ms: int, room: int
     ) -> Literal["queued", "coalesced", "dropped"]:
-        """Queue a run for something that happened, or add to the one that waits, if there is room
-        for so many characters."""
+        """Queue a run for an event, or append the event to the waiting run if it fits into
+        `room`."""
         with self._database.writing() as db:
             waiting = "job = ? AND status = 'queued' AND why = 'event' ORDER BY row LIMIT 1"
             for run in self._runs(waiting, row.job.id):
@@ -325,14 +325,14 @@ class CronStore:
         return "queued"
 
     def withdraw(self, id_: str) -> bool:
-        """Drop a run that has not been started; False if it has been."""
+        """Drop a queued run; False if it has already started."""
         with self._database.writing() as db:
             db.execute("DELETE FROM run WHERE id = ? AND status = 'queued'", (id_,))
             return bool(db.changes())
 
     def accept(self, run: CronRun, most: int, *, coalesce: bool = False) -> CronRun:
-        """Queue a run. If one of its id is known, or with `coalesce` one of the same text waits,
-        that one is returned instead. Raises `ConflictError` if `most` of the job are waiting."""
+        """Queue a run. Returns an existing run with the same id instead or, with `coalesce`, a
+        waiting one with the same text. Raises `ConflictError` if `most` of the job are waiting."""
         with self._database.writing() as db:
             if found := next(self._runs("id = ?", run.id), None):
                 return found
@@ -342,7 +342,7 @@ class CronStore:
             count = "SELECT count(*) FROM run WHERE job = ? AND status = 'queued'"
             waiting: Any = db.execute(count, (run.job,)).get
             if waiting >= most:
-                raise ConflictError(f"{waiting} requests are waiting already; try again later")
+                raise ConflictError(f"{waiting} requests are already waiting; try again later")
             self._insert(db, run)
         return run
 
@@ -360,12 +360,12 @@ class CronStore:
         return db.execute(query, (job,)).get is not None
 
     def take(self, owner: str, now_ms: int, most: int, only: str = "") -> list[CronRun]:
-        """Lease queued runs that are due, in order: one at once of a job that does not overlap, and
-        one wake-up for each session. `only` is the id of the run to take, if it is that one."""
+        """Lease queued runs that are due, in order: one at a time for a job that must not overlap,
+        and one wake-up per session. `only` restricts this to the run with that id."""
         taken: list[CronRun] = []
         with self._database.writing() as db:
             before = -1
-            while before < len(taken) < most:  # several of one job can be due, before others
+            while before < len(taken) < most:  # several runs of one job may come first
                 before, where = len(taken), f"(?1 = '' OR id = ?1) AND {_STARTABLE}"
                 for run in self._runs(where, only, now_ms, most - before):
                     if db.execute(_MAY_START, (run.job, run.session)).get:
@@ -375,8 +375,8 @@ class CronStore:
         return taken
 
     def take_along(self, run: CronRun, now_ms: int) -> list[CronRun]:
-        """Lease the other wake-ups that wait for the session of one with the same rights, and begin
-        them with it."""
+        """Lease the other wake-ups of the same session and rights, and start them together with a
+        run."""
         waiting = "status = 'queued' AND job = ? AND session = ? AND due_ms <= ?"
         with self._database.writing() as db:
             given = (run.job, run.session, max(now_ms, run.due_ms))
@@ -397,7 +397,7 @@ class CronStore:
         found: list[Any] = db.execute(f"SELECT {_RUN} FROM run WHERE {where}", given).fetchall()  # noqa: S608
         for *row, packed in found:
             record = CronRunRecord()
-            with suppress(ValueError):  # damaged: what it says is lost, but not the run
+            with suppress(ValueError):  # damaged: the record is lost, but not the run
                 record = msgspec.json.decode(packed, type=CronRunRecord)
             run = CronRun(*(*row, record))
             yield replace(run, begun=bool(run.begun), unsettled=bool(run.unsettled))
@@ -413,19 +413,19 @@ class CronStore:
         )
 
     def begin(self, run: CronRun) -> None:
-        """Record that the work of a run begins: it is not repeated from now on. Raises
-        `ConflictError` if another process has it."""
+        """Record that the work of a run starts; from now on it is not repeated. Raises
+        `ConflictError` if another process leases it."""
         with self._database.writing() as db:
             begun = "UPDATE run SET begun = 1 WHERE id = ? AND status = 'running' AND owner = ?"
             db.execute(begun, (run.id, run.owner))
             if not db.changes():
-                raise ConflictError("another process has this run")
+                raise ConflictError("another process has leased this run")
 
     def record(
         self, run: CronRun, edit: Callable[[JobRow], After | None] | None = None
     ) -> JobRow | None:
-        """Record what became of a run that is over already, such as of its delivery, and with it
-        what follows for its job: `edit` returns None to remove it. None if the job is gone."""
+        """Record later facts about a finished run, such as its delivery, together with the change
+        of its job; `edit` returns None to remove the job. Returns None if the job is gone."""
         with self._database.writing() as db:
             self._update(db, run)
             row = next(iter(self._rows("id = ?", run.job)), None) if edit else None
@@ -439,8 +439,8 @@ class CronStore:
     def finish(
         self, run: CronRun, end: Callable[[JobRow | None], Ending]
     ) -> tuple[CronRun, JobRow | None] | None:
-        """Record the end of a run, with all that follows from it. None if another process has
-        ended it: then it stays so."""
+        """Record the end of a run with its consequences. Returns None, without a change, if another
+        process already did."""
         with self._database.writing() as db:
             ours = "SELECT 1 FROM run WHERE id = ? AND status = 'running' AND owner = ?"
             if db.execute(ours, (run.id, run.owner)).get is None:
@@ -467,8 +467,8 @@ class CronStore:
         )
 
     def orphans(self, now_ms: int) -> list[CronRun]:
-        """Runs whose process has died. Those whose work had not begun are queued again; the others
-        are returned."""
+        """Runs whose process has died. Those that had not begun are queued again; the others are
+        returned."""
         with self._database.writing() as db:
             dead = self._without_owner("status = 'running'")
             for run in dead:
@@ -478,8 +478,8 @@ class CronStore:
         return [run for run in dead if run.begun]
 
     def unsettled(self, owner: str) -> list[CronRun]:
-        """Runs whose process has died after their end, before all that follows was done. They
-        belong to `owner` from now on. A delivery that had been tried is `unknown`."""
+        """Finished runs whose process died before their consequences were handled; `owner` takes
+        them over. An attempted delivery becomes `unknown`."""
         with self._database.writing() as db:
             found = [
                 replace(
@@ -501,7 +501,7 @@ class CronStore:
     def history(
         self, job: str = "", limit: int = 50, offset: int = 0, run: str = "", agent: str = ""
     ) -> tuple[list[CronRun], int]:
-        """A page of runs, the latest first, and how many there are."""
+        """A page of runs, the latest first, and their total number."""
         given = {
             "job = ?": job,
             "id = ?": run,
@@ -515,8 +515,8 @@ class CronStore:
             return list(self._runs(page, *values, limit, offset)), int(total)
 
     def spent(self, job: str, since_ms: int, now_ms: int) -> tuple[int, float, int]:
-        """How many runs of a job began since a time, without wake-ups, and what they cost; and when
-        the last one began. Not those of a clock that was ahead."""
+        """Number and cost of a job's runs since a time, without wake-ups, and the last start.
+        Ignores future start times."""
         query = (
             "SELECT coalesce(sum(started_ms >= ?2), 0),"  # noqa: S608
             " total(CASE WHEN started_ms >= ?2 THEN json_extract(record, '$.cost') END),"
@@ -528,13 +528,13 @@ class CronStore:
         return count, cost, last_ms
 
     def active(self) -> list[CronRun]:
-        """Runs that are under way, here or in other processes."""
+        """Running runs, of this and other processes."""
         with self._database.using():
             return list(self._runs("status = 'running'"))
 
     def wake_ms(self, now_ms: int) -> int | None:
-        """When there is something to do next; None if nothing has a time. What waits for another
-        run has none."""
+        """The next time with something to do; None if there is none. Runs that wait for others have
+        no time."""
         with self._database.using() as db:
             job: Any = db.execute("SELECT min(next_ms) FROM job WHERE next_ms IS NOT NULL").get
             queued = "SELECT min(due_ms) FROM run WHERE status = 'queued' AND due_ms > ?"
@@ -542,12 +542,12 @@ class CronStore:
         return min((each for each in (job, run) if each is not None), default=None)
 
     def seen(self) -> int:
-        """Changes if another process changes the database."""
+        """Differs if another process has changed the database."""
         with self._database.using() as db:
             found: Any = db.pragma("data_version")
             return int(found)
 
-    # Small facts, such as what the heartbeats of a day cost
+    # Small facts, such as the daily cost of heartbeats
 
     def fact(self, name: str) -> dict[str, Any]:
         with self._database.using() as db:
@@ -566,7 +566,7 @@ class CronStore:
 
 
 def new_run(row: JobRow, why: Why, due_ms: int, text: str = "") -> CronRun:
-    """A run without a slot."""
+    """A new run without a slot."""
     id_ = f"{why}:{row.job.id}:{due_ms}:{uuid.uuid4().hex[:8]}"
     return CronRun(
         id_, row.job.id, None, why, "queued", due_ms, text=text, record=CronRunRecord(row.job.name)
@@ -584,7 +584,7 @@ def _remove(db: Any, id_: str) -> bool:
 
 
 def _put(db: Any, row: JobRow, after: After) -> JobRow:
-    """Replace a job, and drop what was queued for it as it was before."""
+    """Replace a job, and drop runs queued for its old definition."""
     job, state, planned_ms, next_ms = after
     db.execute(
         "UPDATE job SET (name, definition, state, planned_ms, next_ms, overlap, version)"

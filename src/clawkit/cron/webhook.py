@@ -16,7 +16,7 @@ TIMEOUT_S = 15.0
 
 
 def route_to(url: str, policy: SsrfPolicy) -> Route:
-    """How an address may be reached. Raises `ToolError` if it may not."""
+    """The route to an address. Raises `ToolError` if it is not allowed."""
     try:
         return UrlGuard(policy, "cron.webhookSsrfPolicy").route(url)
     except NetError as error:

@@ -9,7 +9,7 @@ __all__ = ["app"]
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded on first use: the commands that start and stop a gateway need none of the server.
+    # Loaded on first use: the commands that start and stop a gateway do not need the server.
     if name == "app":
         from clawkit.gateway.server import app
 

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
 POLL_S = 1.0
-"""How often to look for questions of other processes, and for answers given elsewhere."""
+"""Interval for checking questions of other processes, and answers given elsewhere."""
 _BUSY_POLL_S = 0.1
 CLIENT = "gatewayClient"
-"""In the binding of a question: the connection of the client that asked it."""
+"""Key in the binding of a question: the connection of the client that asked it."""
 _STATUS = {"used": "allowed", "withdrawn": "cancelled"}
 _REASON = {"expired": "timeout", "cancelled": "run-aborted"}
 
@@ -44,7 +44,7 @@ def to_json(asked: StoredQuestion) -> dict[str, Any]:
 
 
 def presentation(asked: StoredQuestion) -> dict[str, Any]:
-    """What a person has to know to answer."""
+    """The information that a person needs to answer."""
     question = asked.question
     # Permanent approvals are offered for the exact command.
     lasting = ["allow-always"] if any(e.extent == "exact" for e in question.lasting) else []
@@ -61,15 +61,15 @@ def presentation(asked: StoredQuestion) -> dict[str, Any]:
 
 
 def is_awaited(asked: StoredQuestion) -> bool:
-    """Whether an answer can have an effect. A client that asked may come back, also to another
+    """Whether an answer can have an effect. A client that asked may reconnect, even to another
     process."""
     return not asked.orphaned or CLIENT in asked.binding
 
 
 class ApprovalDesk:
-    """Asks clients, and tells them what was asked and answered.
+    """Asks clients, and notifies them of questions and answers.
 
-    It answers nothing itself: an answer goes into the store, where the agent finds it.
+    It gives no answers itself: they are stored, and the agent reads them from the store.
     """
 
     def __init__(self, store: PendingStore, gateway: Gateway) -> None:
@@ -94,7 +94,7 @@ class ApprovalDesk:
             self._look.set()
 
     async def watch(self) -> None:
-        """Tell clients about new and ended questions, until cancelled."""
+        """Notify clients of new and ended questions, until cancelled."""
         while True:
             self._look.clear()
             try:
@@ -106,15 +106,15 @@ class ApprovalDesk:
                 await asyncio.wait_for(self._look.wait(), wait_s)
 
     def pending(self) -> list[StoredQuestion]:
-        """The questions that can be answered; their file is not created for that."""
+        """The questions that can be answered; does not create their file."""
         return [each for each in self._all_pending() if is_awaited(each)]
 
     def _all_pending(self) -> list[StoredQuestion]:
         return self.store.pending(now_ms()) if os.path.exists(self.store.path) else []
 
     def drop_left(self, key: str) -> None:
-        """Withdraw what was asked in a session, or by its sub-agents, before a restart, and was not
-        asked again."""
+        """Withdraw questions that a session or its sub-agents asked before a restart and have not
+        repeated."""
         try:
             for asked in self._all_pending():
                 if not is_awaited(asked) and self._is_within(asked.question.session, key):

@@ -1,6 +1,6 @@
 """Whether a client may connect, as whom, and with which scopes: one pure function.
 
-`decide` is given everything it depends on and changes nothing. What it cannot admit it refuses.
+`decide` gets everything it depends on and changes nothing. It refuses everything it cannot admit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _REFUSALS = {
     "BOOTSTRAP_TOKEN_INVALID": "unauthorized: bootstrap token invalid or expired",
     "SCOPE_MISMATCH": "device token scope mismatch",
     "TRUSTED_PROXY_REJECTED": (
-        "unauthorized: no user who may log in was named by a trusted proxy; connect through the "
+        "unauthorized: no trusted proxy named a user who may log in; connect through the "
         "proxy (gateway.trustedProxies, gateway.auth.trustedProxy)"
     ),
     "RATE_LIMITED": "unauthorized: too many failed authentication attempts; retry later",
@@ -54,7 +54,7 @@ _GUESSES = (
 
 
 MIN_STRONG = 32
-"""Characters of a secret that no one can guess, however often they try."""
+"""Minimum characters of a secret that is beyond guessing."""
 
 
 class AuthPolicy(Struct, frozen=True):
@@ -66,20 +66,20 @@ class AuthPolicy(Struct, frozen=True):
     auto_approve: bool = True
     """Approve new devices on this machine, and nodes in `auto_networks`, without asking."""
     own_secret: str = ""
-    """What the commands of this home log in with: only they can read it, so they need no device
-    even where a proxy hides that they are on this machine."""
+    """The secret of this home's commands: only they can read it, so they need no device even if a
+    proxy hides that they are on this machine."""
 
     def is_strong(self, given: str | None) -> bool:
-        """Whether something is the secret, and too long to be a guess."""
+        """Whether it is the secret, and long enough not to be a guess."""
         return len(self.secret) >= MIN_STRONG and same(given or "", self.secret)
 
 
 class Grant(Struct, frozen=True):
-    """What a device was approved for in one role."""
+    """The approved scopes of a device in one role."""
 
     scopes: tuple[str, ...] = ()
     token_hash: str = ""
-    """Of its device token; empty if it was revoked."""
+    """Hash of its device token; empty if revoked."""
 
 
 class KnownDevice(Struct, frozen=True):
@@ -91,7 +91,7 @@ class KnownDevice(Struct, frozen=True):
 
 
 class Attempt(Struct, frozen=True):
-    """A connect request and what is known about its sender."""
+    """A connect request and the known facts about its sender."""
 
     connect: Connect
     place: Place
@@ -101,7 +101,7 @@ class Attempt(Struct, frozen=True):
     """The paired device of that id."""
     in_auto_network: bool = False
     has_code: bool = False
-    """Whether its `bootstrapToken` was a code of ours, which is used up now."""
+    """Whether its `bootstrapToken` was a valid code, which is now used up."""
 
 
 class Admit(Struct, frozen=True):
@@ -111,7 +111,7 @@ class Admit(Struct, frozen=True):
     scopes: tuple[str, ...]
     method: Method
     approve: bool = False
-    """Whether its device has to be approved first, without asking."""
+    """Whether to approve its device first, without asking."""
 
 
 class Pair(Struct, frozen=True):
@@ -127,7 +127,7 @@ class Refuse(Struct, frozen=True):
     error: GatewayError
     close: int = 1008
     is_guess: bool = False
-    """Whether a secret was wrong, which counts towards the lock-out."""
+    """Whether a secret was wrong, which counts towards the lockout."""
 
 
 Decision = Admit | Pair | Refuse
@@ -144,8 +144,8 @@ def same(given: str, expected: str) -> bool:
 
 
 def is_beyond_guessing(policy: AuthPolicy, connect: Connect, known: KnownDevice | None) -> bool:
-    """Whether a client has a secret that we made for it alone, or a long one. No one guesses those,
-    so that it neither waits for the guesses of others nor is locked out with them."""
+    """Whether a client has a secret that we generated for it, or a long one. Those cannot be
+    guessed, so the client neither waits for the guesses of others nor is locked out with them."""
     if policy.is_strong(connect.auth.token) or policy.is_strong(connect.auth.password):
         return True
     token = connect.auth.device_token or connect.auth.token or ""
@@ -154,7 +154,7 @@ def is_beyond_guessing(policy: AuthPolicy, connect: Connect, known: KnownDevice 
 
 
 def decide(policy: AuthPolicy, attempt: Attempt) -> Decision:
-    """Judge a connect request. An unforeseen error in here refuses the client, too."""
+    """Judge a connect request. An unexpected error also refuses the client."""
     connect = attempt.connect
     if (refused := _check_form(connect)) is not None:
         return refused
@@ -199,7 +199,7 @@ def _check_form(connect: Connect) -> Refuse | None:
 
 
 def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | Refuse:
-    """By which secret the client is known."""
+    """The kind of secret that authenticates the client."""
     auth, device = attempt.connect.auth, attempt.connect.device
     given = [each for each in (auth.token, auth.password) if each]
     if policy.mode == "none":
@@ -247,8 +247,8 @@ def _admit_device(policy: AuthPolicy, attempt: Attempt, role: Role, method: Meth
     reason = _why_unpaired(attempt, role)
     if reason is None:
         return Admit(role, scopes, method)
-    # A device token speaks for what was approved, and for nothing else.
-    if method == "bootstrap-token":  # who made the code has approved
+    # A device token is valid only for what was approved.
+    if method == "bootstrap-token":  # creating the code was the approval
         return Admit(role, scopes, method, approve=True)
     is_near = attempt.place.is_local or (role == "node" and attempt.in_auto_network)
     if policy.auto_approve and is_near and method != "device-token":
@@ -276,7 +276,7 @@ def _needs_device() -> Refuse:
 
 
 def _refuse(what: str) -> Refuse:
-    """A refusal of the table; what is wrong with a secret counts as a guess."""
+    """A refusal from the table; errors of a secret count as guesses."""
     is_guess = what in _GUESSES
     step = "update_auth_credentials" if is_guess else "update_auth_configuration"
     return Refuse(invalid(_REFUSALS[what], _details(what, step)), is_guess=is_guess)

@@ -1,4 +1,4 @@
-"""Does the work of jobs with the agents of the gateway: turns, commands, reports."""
+"""Executes jobs with the agents of the gateway: turns, commands, reports."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
 TURN_S, COMMAND_S = 3_600.0, 600.0
-"""How long a turn and a command may take, unless the job says otherwise."""
+"""Default timeouts of a turn and a command of a job."""
 POLL_S, SWEEP_S = 0.2, 3_600.0
 MAX_SUMMARY = 20_000
 _HEAD = "[The above is the scheduled job {!r}, due {}. No person is waiting here now.]"
@@ -72,13 +72,13 @@ log = logging.getLogger(__name__)
 
 
 def _spent(agent: Agent) -> float:
-    """What a conversation has cost, in dollars, with its sub-agents."""
+    """The cost of a conversation and its sub-agents, in dollars."""
     return agent.conversation.usage.cost + agent.conversation.spent_elsewhere()
 
 
 class Unattended:
-    """Answers for the person who allowed a job its commands, else asks the people who are there.
-    Without any, a question is refused at once."""
+    """Approves commands that a person granted to the job, else asks connected people. Without any,
+    a question is refused immediately."""
 
     def __init__(self, gateway: Gateway, job: Job) -> None:
         self._gateway, self._job = gateway, job
@@ -91,20 +91,19 @@ class Unattended:
         if not any(each.may(APPROVALS) for each in self._gateway.hub.clients.values()):
             how = f"clawkit cron edit {self._job.id} --grant {shlex.quote(request.command)}"
             how = how if request.tool == "exec" else request.to_allow
-            return Answer("deny", f"no one is there to ask. To allow it: {how}")
+            return Answer("deny", f"no one can be asked. To allow it: {how}")
         return await self._gateway.desk.ask(request)
 
 
 def is_granted(request: Question, grants: Sequence[str], place: str) -> bool:
-    """Whether a question is about exactly a command that was allowed, in the usual circumstances:
-    another directory than `place`, other variables or more access need another answer."""
-    is_plain = request.params.keys() <= {"command", "elevated", "timeout", "yieldMs"}
+    """Whether a question is about exactly a granted command under the usual conditions: another
+    directory than `place`, other variables or more access are not granted."""
     is_here = os.path.realpath(request.cwd or place) == os.path.realpath(place)
-    return request.tool == "exec" and is_plain and is_here and request.command in grants
+    return request.tool == "exec" and request.plain and is_here and request.command in grants
 
 
 class Automation:
-    """The jobs of the gateway: makes them, runs them and tells clients about them."""
+    """The jobs of the gateway: creates and runs them, and notifies clients."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -112,17 +111,17 @@ class Automation:
         self.scheduler = Scheduler(self.store, self, lambda: self.settings)
         self.watches = Watches(self)
         self.on_told: Callable[[dict[str, Any]], None] = lambda _shown: None
-        """Is given what clients are told."""
+        """Called with every notification for clients."""
         self.heartbeats = Heartbeats(gateway, self)
 
     @property
     def settings(self) -> Cron:
-        """Those of now: the configuration can change."""
+        """The current settings: the configuration can change."""
         found = self._gateway.loaded.config.cron or Cron()
         return found if self.jobs(found).is_enabled else replace(found, enabled=False)
 
     def jobs(self, settings: Cron | None = None) -> CronService:
-        """For clients."""
+        """The jobs service for clients."""
         settings = settings or self._gateway.loaded.config.cron or Cron()
         return CronService(self.store, settings, now_ms, self.changed)
 
@@ -132,7 +131,7 @@ class Automation:
         self.tell(action, row)
 
     def look(self) -> None:
-        """Look at all jobs: the configuration has changed."""
+        """Check all jobs after a configuration change."""
         self.scheduler.wake()
         self.watches.look()
         self.heartbeats.look()
@@ -157,7 +156,7 @@ class Automation:
             await asyncio.sleep(SWEEP_S)
 
     async def forget_sessions(self) -> None:
-        """Delete the sessions of jobs that are old enough."""
+        """Delete old sessions of jobs."""
         keep, live = self.settings.session_retention, self._gateway.live
         if keep is False:
             return
@@ -167,17 +166,17 @@ class Automation:
         for session in [each for name in names for each in unused(name, before_ms)]:
             if not live.active(session.key):
                 await live.close_session(session.key)
-                with suppress(ConflictError):  # another process works in it
+                with suppress(ConflictError):  # another process has it open
                     self._gateway.store.delete(session.id)
 
     def preview(self, job: Mapping[str, Any]) -> dict[str, str]:
-        """Where the results of a job go, for people."""
+        """The destination of a job's results, for people."""
         delivery = job["delivery"]
         where = delivery.get("to") or job.get("sessionKey") or "the main session"
         label = "not requested" if delivery["mode"] == "none" else f"{delivery['mode']} -> {where}"
         return {"label": label, "detail": label}
 
-    # What the scheduler needs
+    # For the scheduler
 
     def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:
         shown: dict[str, Any] = {"jobId": row.job.id, "action": action}
@@ -284,7 +283,7 @@ class Automation:
         return replace(outcome, is_heard=is_heard)
 
     def _is_at(self, job: Job, key: str) -> bool:
-        """Whether a result is announced in the session in which it was made."""
+        """Whether a result would be announced in the session that produced it."""
         return job.delivery.mode == "announce" and self._target(job, job.delivery.to) == key
 
     async def turn(
@@ -299,8 +298,8 @@ class Automation:
         owner: bool = True,
         settles: bool = True,
     ) -> Outcome:
-        """One turn in a session; if it settles, with those that read the results of its sub-agents.
-        Raises `ToolError` if it cannot begin."""
+        """Run one turn in a session and, if it settles, the turns that read the results of its
+        sub-agents. Raises `ToolError` if it cannot start."""
         live, until = self._gateway.live, time.monotonic() + timeout_s
         run_id = f"cron-{uuid.uuid4()}"
         opened: list[tuple[Agent, float]] = []
@@ -331,7 +330,7 @@ class Automation:
         except asyncio.CancelledError:
             await live.abort(key, run.id, "stopped")
             raise
-        # Also what a turn cost that was stopped, and what its sub-agents did.
+        # Includes the cost of a stopped turn and of its sub-agents.
         cost = sum(max(0.0, _spent(agent) - before) for agent, before in opened)
         if is_late:
             return Outcome("error", error="it took too long", reason="timeout", cost=cost)
@@ -340,7 +339,7 @@ class Automation:
         return replace(outcome, cost=cost) if settles else outcome
 
     def outcome(self, run: GatewayRun, key: str, text: str) -> Outcome:
-        """What is recorded, told and sent of a turn: without secrets."""
+        """The outcome of a turn to record and send, without secrets."""
         mask = self._gateway.redactor.text
         session, usage, ended = self._gateway.store.find(key), run.usage, run.ended
         names = {"input_tokens": "input", "output_tokens": "output", "total_tokens": "total"}
@@ -359,7 +358,7 @@ class Automation:
         )
 
     def toolkit(self, job: Job) -> Toolkit:
-        """The tools of the agent of a job, for calls that no model makes."""
+        """The tools of a job's agent, for calls without a model."""
         agent = self.agent_of(job)
         place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
         loaded = self._gateway.loaded
@@ -373,7 +372,7 @@ class Automation:
     async def _call(
         self, job: Job, tool: str, given: dict[str, Any], begin: Callable[[], None]
     ) -> Outcome:
-        """One call of a tool, under the policy of the agent. No one is asked."""
+        """One tool call under the policy of the agent, without asking anyone."""
         async with self.toolkit(job) as kit:
             begin()
             result = await kit.call(tool, given)
@@ -386,7 +385,7 @@ class Automation:
     # Reports
 
     def _target(self, job: Job, to: str) -> str:
-        """The session in which something about a job is reported."""
+        """The session for reports about a job."""
         agent = self.agent_of(job)
         if to:
             return self._gateway.live.resolve_key(
@@ -413,14 +412,14 @@ class Automation:
         except GatewayError as error:
             raise ToolError(error.message) from None
         what = f"a report of the scheduled job {job.title!r}"
-        if is_hook:  # whoever sent the request may have put words into the answer
+        if is_hook:  # the sender of the request may have dictated the answer
             what = f"{WEB_ANSWER} for the hook {job.title!r}"
             text = wrap_external(text, f"answer of the hook {job.title}", MAX_SUMMARY)
         return await self.announce(key, title, what, text)
 
     async def announce(self, key: str, title: str, what: str, text: str) -> str:
-        """Put a report into a session, where people see it, without a turn. Returns the id of the
-        message. Raises `ToolError`."""
+        """Add a report for people to a session, without a turn. Returns the id of the message.
+        Raises `ToolError`."""
         words = f"{_RESULT.format(what)}\n\n{quote(without_token(text) or text)}"
         receipt = uuid.uuid4().hex
         said = User((Text(words),), now_ms(), Source("cron", titles=(title,)), (receipt,))
@@ -433,7 +432,7 @@ class Automation:
         return receipt
 
     def leave(self, key: str, agent: str, sender: str, text: str) -> str:
-        """Leave a message that a session reads with its next turn. Returns its id."""
+        """Leave a message for the next turn of a session. Returns its id."""
         store = self._gateway.store
         session = store.find(key) or self._gateway.live.create(agent, name=key.split(":", 2)[2])
         return leave(store, session.id, sender, cut(text, MAX_SUMMARY))

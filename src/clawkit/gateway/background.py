@@ -26,19 +26,19 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def run_argv(started_by: records.StartedBy, config: str | None, port: int | None) -> list[str]:
-    """The command line of a gateway. `-P`: modules are not imported from the directory it is in."""
+    """The command line of a gateway. `-P`: do not import modules from the current directory."""
     argv = [sys.executable, "-P", "-m", "clawkit", "gateway", "run", "--started-by", started_by]
     argv += ["--port", str(port)] if port is not None else []
     return [*argv, "--config", os.path.abspath(config)] if config is not None else argv
 
 
 def output_file() -> str:
-    """What a gateway in the background prints; its log is another file."""
+    """The file for the output of a background gateway; its log is another file."""
     return os.path.join(home(os.environ), "logs", OUTPUT_NAME)
 
 
 def refuse_second(state: records.GatewayState) -> None:
-    """Raises `ConflictError` if there is a gateway."""
+    """Raises `ConflictError` if a gateway is running."""
     if not state.pid:
         return
     where = f" at {state.record.url}" if state.record else ""
@@ -62,7 +62,7 @@ def start(config: str | None, port: int | None, wait_s: float) -> records.Runnin
         undo.callback(_end, child)
         deadline = time.monotonic() + wait_s
         while child.poll() is None:
-            # Not `look`, which could hold the lock for the moment in which the gateway takes it.
+            # Not `look`, which briefly holds the lock that the gateway is about to take.
             record = records.read_record()
             if record is not None and record.pid == child.pid:
                 undo.pop_all()
@@ -88,13 +88,13 @@ def check_home() -> None:
         except OSError as error:
             raise ToolError(
                 f"cannot write to {error.filename or folder}: {error.strerror}; fix that, or set "
-                "CLAWKIT_HOME to a directory that you can write to"
+                "CLAWKIT_HOME to a writable directory"
             ) from None
 
 
 @contextmanager
 def _only_start() -> Iterator[None]:
-    """Only one process at a time starts a gateway: the file with its output is theirs."""
+    """Only one process at a time may start a gateway, because they share its output file."""
     path = os.path.join(home(os.environ), "gateway", "start.lock")
     with ExitStack() as held:
         try:
@@ -110,7 +110,8 @@ def _only_start() -> Iterator[None]:
 
 @contextmanager
 def _noting_signals() -> Iterator[list[int]]:
-    """Within this block, signals that would end this process are put in the list instead."""
+    """Within this block, signals that would terminate this process are collected in the list
+    instead."""
     noted: list[int] = []
     before = {each: signal.getsignal(each) for each in _SIGNALS}
     for each, handler in before.items():
@@ -140,7 +141,7 @@ def _spawn(argv: list[str]) -> subprocess.Popen[bytes]:
 
 
 def _end(child: subprocess.Popen[Any]) -> None:
-    """Stop a gateway that is not wanted any more, and remove its output."""
+    """Stop a gateway that is no longer wanted, and remove its output."""
     if child.poll() is None:
         child.terminate()
         try:
@@ -154,7 +155,7 @@ def _end(child: subprocess.Popen[Any]) -> None:
 
 
 def _failure(code: int) -> ClawkitError:
-    """Why the gateway ended before it was ready, in its own words and with its exit code."""
+    """Why the gateway ended before it was ready: its output and its exit code."""
     with suppress(OSError), open(output_file(), encoding="utf-8", errors="replace") as file:
         lines = [line for line in file.read().splitlines() if not line.startswith("warning:")]
         said = "\n".join(lines).removeprefix("clawkit: ")[-MAX_SHOWN:]

@@ -1,7 +1,7 @@
 """The client of clawkit's own commands: which gateway they use, the login, and calls.
 
 It imports almost nothing: `clawkit agent` asks the gateway before it loads the rest. Annotations
-are not postponed: a NamedTuple compiles each one that is.
+are not postponed, because a NamedTuple compiles postponed ones.
 """
 
 import json
@@ -31,9 +31,9 @@ SILENCE_S = 75.0
 _PROTOCOL = 4
 _MAX_FILE = 4 * 1024**2
 _ANSWERED_TWICE = ("agent", "clawkit.turn", "clawkit.chat.type")
-"""Methods that answer when a message is accepted, and again when its turn is over."""
+"""Methods that answer twice: when a message is accepted, and when its turn is over."""
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE")
-"""What OpenSSL calls the answer of a server without TLS."""
+"""OpenSSL's error reasons for the answer of a server without TLS."""
 
 
 class CallError(ToolError):
@@ -49,11 +49,11 @@ class CallError(ToolError):
 
 
 class MalformedAnswerError(ToolError):
-    """The gateway sent something that is not of the protocol."""
+    """The gateway violated the protocol."""
 
 
 class Target(NamedTuple):
-    """Which gateway to use, and what to log in with."""
+    """A gateway and the login for it."""
 
     host: str
     port: int
@@ -64,7 +64,7 @@ class Target(NamedTuple):
     fingerprint: str = ""
     """SHA-256 of the only certificate to accept."""
     is_own: bool = False
-    """Whether it is the gateway of this home, which knows its commands by their secret."""
+    """Whether it is the gateway of this home, where commands log in with its own secret."""
 
     @property
     def url(self) -> str:
@@ -82,8 +82,8 @@ def parse_url(url: str, **login: Any) -> Target:
 
 
 def find_target(loaded: "Loaded", url: str | None = None, token: str | None = None) -> Target:
-    """The gateway at `url`, else the one that the configuration names: `gateway.remote`, or that of
-    this home. Raises `ToolError`.
+    """The gateway at `url`, else the configured one: `gateway.remote`, or that of this home. Raises
+    `ToolError`.
 
     The secrets of the configuration are sent only to the address of the configuration.
     """
@@ -173,7 +173,7 @@ class Link:
         self.target = target
         self.hello: dict[str, Any] = {}
         self.events: list[dict[str, Any]] = []
-        """Those that came while `call` waited for an answer."""
+        """Events that arrived while `call` waited for an answer."""
         self._count = 0
 
     def request(self, method: str, params: Any = None) -> str:
@@ -195,7 +195,7 @@ class Link:
         yield from map(read_frame, self.socket.messages())
 
     def call(self, method: str, params: Any = None, timeout_s: float = TIMEOUT_S) -> Any:
-        """Call a method and return its payload; of two answers, the last. Raises `CallError`."""
+        """Call a method and return its payload; of two answers, the second. Raises `CallError`."""
         import time
 
         id_, deadline = self.request(method, params), time.monotonic() + timeout_s
@@ -219,7 +219,7 @@ class Link:
 
     @property
     def methods(self) -> Sequence[str]:
-        """What the gateway can be asked for."""
+        """The methods of the gateway."""
         return as_object(self.hello.get("features")).get("methods") or ()
 
 
@@ -229,7 +229,7 @@ def is_first_answer(method: str, payload: Any) -> bool:
 
 
 def as_object(value: Any) -> dict[str, Any]:
-    """What another program sent, if it is a JSON object; an empty one otherwise."""
+    """The value if it is a JSON object, else an empty one."""
     return value if isinstance(value, dict) else {}
 
 
@@ -244,15 +244,14 @@ def read_frame(text: str) -> dict[str, Any]:
 
 
 def read_as(kind: Any, payload: Any) -> Any:
-    """An answer or event, checked to have what a command needs of it. Raises
-    `MalformedAnswerError`."""
+    """Validate an answer or event. Raises `MalformedAnswerError`."""
     import msgspec
 
     try:
         return msgspec.convert(payload, kind)
     except msgspec.ValidationError as error:
         raise MalformedAnswerError(
-            f"the gateway sent something that this version does not understand ({error}). Is it a "
+            f"this version does not understand an answer of the gateway ({error}). Is it a "
             "gateway, and of this version? See: clawkit gateway status"
         ) from None
 
@@ -267,7 +266,7 @@ def payload_of(frame: dict[str, Any]) -> Any:
 
 @contextmanager
 def explained(target: Target) -> Iterator[None]:
-    """Within this block, errors of the connection say which gateway, and what to do."""
+    """Within this block, connection errors name the gateway and a remedy."""
     try:
         yield
     except CallError:
@@ -290,15 +289,16 @@ def explained(target: Target) -> Iterator[None]:
 
 
 def _explain_tls(error: Exception) -> str:
-    """What to do about an error of TLS; empty for others. The classes are not imported here."""
+    """A remedy for a TLS error; empty for others. Compares names, to avoid importing the
+    classes."""
     if why := getattr(error, "verify_message", ""):
         return (
-            f"its certificate cannot be verified ({why}); if the gateway made it itself, set "
-            "gateway.remote.tlsFingerprint to its fingerprint, which this prints there: clawkit "
-            "gateway status --json"
+            f"its certificate cannot be verified ({why}); if it is self-signed, set "
+            "gateway.remote.tlsFingerprint to its fingerprint, which this prints on its machine: "
+            "clawkit gateway status --json"
         )
     if getattr(error, "reason", "") in _NOT_TLS:
-        return "that port is not encrypted; use ws:// through ssh, or turn on gateway.tls there"
+        return "that port is not encrypted; use ws:// through ssh, or enable gateway.tls there"
     return ""
 
 
@@ -314,10 +314,10 @@ def connect(target: Target, scopes: Sequence[str] = OWNER, timeout_s: float = TI
 
 
 def connect_again(target: Target) -> Link:
-    """Connect to a gateway that may have been restarted since. Raises as `connect`."""
+    """Connect to a gateway that may have been restarted. Raises like `connect`."""
     found = _own() if target.is_own else target
     if found is None:
-        raise ToolError("it does not run")
+        raise ToolError("it is not running")
     return connect(found, timeout_s=AGAIN_S)
 
 
@@ -340,7 +340,7 @@ def _tls(fingerprint: str) -> "ssl.SSLContext":
     import ssl
 
     context = ssl.create_default_context()
-    if fingerprint:  # the certificate is compared instead, so that no authority has to vouch for it
+    if fingerprint:  # the fingerprint is compared instead, so no CA is needed
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
@@ -385,7 +385,7 @@ def _log_in(
         try:
             return link.call("connect", params, timeout_s)
         except CallError as error:
-            how = "; leave out --token: commands of this home need none"
+            how = "; omit --token: commands of this home need none"
             raise CallError(error.error | {"message": f"{error}{how}"}) from None
     from clawkit.gateway.own_device import log_in_as_device
 

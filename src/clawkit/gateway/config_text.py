@@ -1,7 +1,7 @@
 """The configuration file without its secrets, and back.
 
-What clients read has a marker in the place of every secret. A marker that they send back stands
-for the secret that is stored at the same place.
+Clients see a marker in place of every secret. A marker that they send back stands for the secret
+stored at the same place.
 """
 
 from __future__ import annotations
@@ -29,14 +29,13 @@ _TOKENS = re.compile(rf"{_STRINGS}|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 
 
 def hash_text(key: bytes, text: str | None) -> str:
-    """Identifies a text without giving away what is in it."""
+    """Identifies a text without revealing it."""
     digest = hmac.digest(key, b"config\0" + (text or "").encode(), "sha256")
     return f"hmac-sha256:v1:{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
 def hide(text: str, redactor: Redactor) -> str:
-    """The text with a marker for every secret; one that is known or looks like one is masked in a
-    comment."""
+    """The text with a marker for every secret; in comments, known and likely secrets are masked."""
     if skip_gap(text, 0) < len(text):
         root = parse(text)
         text = rewrite(text, root, masked(root.value, mask=MARKER))
@@ -50,8 +49,8 @@ def _change_comments(text: str, change: Callable[[str], str]) -> str:
 
 
 def restore(value: Any, old: Any, path: Path = ()) -> Any:
-    """A value with the stored secrets in the place of markers. Raises `EditError` for a marker
-    where nothing is stored, or in a list that has changed: it could stand for another one."""
+    """A value with the stored secrets in place of markers. Raises `EditError` for a marker where
+    nothing is stored, or in a changed list, where it would be ambiguous."""
     if isinstance(value, dict):
         below = old if isinstance(old, dict) else {}
         return {key: restore(each, below.get(key), (*path, key)) for key, each in value.items()}
@@ -65,13 +64,14 @@ def restore(value: Any, old: Any, path: Path = ()) -> Any:
 
 
 def _restore_list(value: list[Any], old: list[Any], path: Path) -> list[Any]:
-    """Entries with an id are found by it; if another has a marker, all others must be in place."""
+    """Entries with an id are matched by it; if one without an id has a marker, those must be
+    unchanged."""
     by_id = _by_id(old)
     is_in_place = len(old) == len(value) and all(
         _has_id(each) or _fits(each, before) for each, before in zip(value, old, strict=True)
     )
     if not is_in_place and any(_is_marked(each) for each in value if not _has_id(each)):
-        what = f"the list has changed, so it is unclear what {MARKER} stands for"
+        what = f"the list has changed, so {MARKER} is ambiguous"
         raise EditError(f"{format_path(path)}: {what}; write the secrets out")
     kept = old if is_in_place else value
     return [
@@ -105,8 +105,8 @@ def _by_id(entries: list[Any]) -> dict[str, Any]:
 
 
 def merge_lists(patch: Any, old: Any, replace: Container[str], path: Path = ()) -> Any:
-    """A merge patch in which lists of entries with ids are merged by id. Raises `EditError` for
-    another list that would lose entries, unless `replace` names it."""
+    """A merge patch in which lists of entries with ids are merged by id. Raises `EditError` for any
+    other list that would lose entries, unless `replace` names it."""
     if isinstance(patch, dict):
         below = old if isinstance(old, dict) else {}
         pairs = (
@@ -128,14 +128,14 @@ def merge_lists(patch: Any, old: Any, replace: Container[str], path: Path = ()) 
 
 
 def restore_text(text: str, old: str, redactor: Redactor) -> str:
-    """The same for a whole text; comments that were masked are restored, too. Raises `EditError`
-    for one that stands for several, and `Json5Error` if the old text is needed and broken."""
+    """`restore` for a whole text, including masked comments. Raises `EditError` for an ambiguous
+    comment, and `Json5Error` if the old text is needed and invalid."""
     try:
         stored = content(old)
     except Json5Error:
         if MARKER in text:
             raise
-        return text  # it replaces all of what cannot be read
+        return text  # it replaces the whole unreadable file
     if MARKER in text:
         root = parse(text)
         text = rewrite(text, root, restore(root.value, stored))
@@ -146,7 +146,7 @@ def restore_text(text: str, old: str, redactor: Redactor) -> str:
     def original(comment: str) -> str:
         known = originals.get(comment, {comment})
         if len(known) > 1:
-            what = "stands for several comments that differ in their secrets"
+            what = "matches several comments with different secrets"
             raise EditError(f"the comment {one_line(comment, 60)!r} {what}; write them out")
         return next(iter(known))
 

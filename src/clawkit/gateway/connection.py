@@ -1,4 +1,4 @@
-"""One WebSocket client: its handshake, its requests, and what is sent to it."""
+"""One WebSocket client: its handshake, its requests, and the frames sent to it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
 MAX_AT_ONCE = 64
-"""Requests of one client that may be under way."""
+"""Maximum concurrent requests of one client."""
 MAX_WRONG_ROLE = 10
 _CLOSE_S = 2.0
-"""How long a client may take to read what is left when it is disconnected."""
+"""Seconds that a client may take to read queued data when it is disconnected."""
 
 log = logging.getLogger(__name__)
 
@@ -54,16 +54,16 @@ class GatewayConnection:
         self.place = place
         self.connect: Connect
         self.presence: msgspec.Raw
-        """How it is listed: every client that comes gets the whole list."""
+        """Its entry in the presence list, which every new client gets."""
         self.role = "operator"
         self.scopes: tuple[str, ...] = ()
         self.device = ""
         self.since_ms = protocol.now_ms()
         self.is_scoped = self.follows_sessions = False
         self.followed: set[str] = set()
-        """Keys of the sessions whose messages it wants."""
+        """Keys of the sessions whose messages it gets."""
         self.watched: set[str] = set()
-        """Keys of the sessions whose approvals it wants."""
+        """Keys of the sessions whose approvals it gets."""
         self.attached: dict[str, Shows] = {}
         """The sessions whose agent it follows, event by event, and which events it shows."""
         self.chats: dict[str, HostedChat] = {}
@@ -80,11 +80,11 @@ class GatewayConnection:
 
     @property
     def name(self) -> str:
-        """Who it is, for records and limits."""
+        """A name for records and limits."""
         return self.device or f"{self.connect.client.id}@{self.place.address}"
 
     def grant(self, scopes: Iterable[str]) -> None:
-        """Change what the client may do and hear, at once."""
+        """Change the scopes of the client, with immediate effect."""
         self.scopes = tuple(scopes)
         self.presence = self._describe()
         self.gateway.hub.forget()
@@ -93,11 +93,11 @@ class GatewayConnection:
         return self.role == "operator" and satisfies(self.scopes, scope)
 
     def follows(self, session: str) -> bool:
-        """Whether it wants the messages of a session."""
+        """Whether it gets the messages of a session."""
         return self.follows_sessions or session in self.followed
 
     def follow(self, session: str | None, *, ends: bool = False) -> None:
-        """Send it the messages of a session, or of all for None; or no longer."""
+        """Start sending the messages of a session (None for all); with `ends`, stop."""
         if session is None:
             self.follows_sessions = True
         elif ends:
@@ -107,12 +107,12 @@ class GatewayConnection:
         self.gateway.hub.forget()
 
     def attach(self, session: str, shows: Shows, *, only: bool = False) -> None:
-        """Send it the events of an agent that it shows; with `only`, of no other session."""
+        """Send it the events of an agent that it shows; with `only`, of this session alone."""
         self.attached = {**({} if only else self.attached), session: shows}
         self.gateway.hub.forget()
 
     def leave_chats(self) -> None:
-        """Forget what was only for the chats of this client."""
+        """Drop the state of this client's chats."""
         while self.chats:
             self.chats.popitem()[1].leave()
         while self.on_leave:
@@ -165,7 +165,7 @@ class GatewayConnection:
             log.error("a login failed: %s", error)
             refused = HandshakeError(1011, reason="the gateway cannot check logins; see its log")
         finally:
-            # Before anything else is written: that can take a while.
+            # Log first: the writes below can take a while.
             self.gateway.waiting.addresses.pop(limit, None)
         if refused.error is not None:
             log.warning("refused a client from %s: %s", self.place.address, refused.reason)
@@ -176,7 +176,7 @@ class GatewayConnection:
 
     async def _shake_hands(self, nonce: str) -> bytes:
         """Read the connect request and decide; returns the hello. Raises `HandshakeError`, and
-        `GatewayError` for what is refused with a reason."""
+        `GatewayError` for a refusal with a reason."""
         request = self._first(await self._read(protocol.MAX_FRAME_BEFORE_HELLO))
         self.connect = connect = protocol.decode_params(Connect, "connect", request.params)
         gateway, place = self.gateway, self.place
@@ -185,7 +185,7 @@ class GatewayConnection:
         async with gateway.logins.turn(place, is_sure=is_sure) as locked_s:
             if locked_s:
                 raise auth.rate_limited(round(locked_s * 1000))
-            known, now = self._known_device(), protocol.now_ms()  # as it is after the wait
+            known, now = self._known_device(), protocol.now_ms()  # read after the wait
             code = connect.auth.bootstrap_token
             has_code = bool(code) and gateway.codes.redeem(code or "")
             attempt = auth.Attempt(connect, place, nonce, now, known, near, has_code)
@@ -209,7 +209,7 @@ class GatewayConnection:
         try:
             request = protocol.decode_request(text)
         except ValueError as error:
-            # What is not JSON at all ends without a word.
+            # Anything but JSON ends the connection without an answer.
             try:
                 msgspec.json.decode(text)
             except (ValueError, RecursionError):
@@ -237,7 +237,7 @@ class GatewayConnection:
         if self.role == "node":
             self.gateway.nodes.join(self)
         if (wish := self.connect.model_catalog) is not None and self.may(READ):
-            with suppress(GatewayError):  # the session of an agent that is gone has no models
+            with suppress(GatewayError):  # the agent of the session may have been removed
                 snapshot = protocol.encode(snapshot_models(self.gateway, wish.session_key))
                 self.send(protocol.event("models.snapshot", snapshot))
         return self.gateway.hello(self, login)
@@ -258,7 +258,7 @@ class GatewayConnection:
                 log.warning("the connection of %s failed: %r", self.name, error)
 
     def _extension(self, name: str) -> Any:
-        """A function of our own server; those of others have none."""
+        """A function of our own server; other servers lack it."""
         own = self._socket.scope.get("extensions", {}).get("clawkit", {})
         return own.get(name, lambda: None)
 
@@ -269,7 +269,7 @@ class GatewayConnection:
         text = message.get("text")
         if text is None:
             raise HandshakeError(1003, invalid("frames must be text"))
-        # Counting characters first avoids encoding what is too long anyway.
+        # Count characters first, to avoid encoding oversized texts.
         is_long = len(text) > max_bytes
         if is_long or not (text.isascii() or len(text.encode("utf-8", "replace")) <= max_bytes):
             raise HandshakeError(1009)
@@ -290,7 +290,7 @@ class GatewayConnection:
                 self.send(protocol.refusal("invalid", problem))
                 continue
             if self._closing is not None:
-                continue  # it may have lost its rights, and gets no answer anyway
+                continue  # it may have lost its rights, and would get no answer
             if len(self._tasks) >= MAX_AT_ONCE:
                 busy = GatewayError("UNAVAILABLE", "too many requests at once", retry_ms=500)
                 self.send(protocol.refusal(request.id, busy))
@@ -311,8 +311,8 @@ class GatewayConnection:
             self.gateway.metrics.request(request.method, outcome, time.monotonic() - started)
 
     async def _run(self, request: RequestFrame, params: Any) -> tuple[str, bytes]:
-        """Run one method: how it went, and the answer. The root of a task: whatever goes wrong is
-        its answer."""
+        """Run one method; returns the outcome and the answer. Task root: every error becomes the
+        answer."""
         try:
             method = find_method(self, request, params)
             frame = protocol.answer(request.id, await method.run(self, params, request.id))
@@ -330,7 +330,7 @@ class GatewayConnection:
         return refused.code.lower(), protocol.refusal(request.id, refused)
 
     def tell(self, name: str, payload: bytes, *, droppable: bool = False) -> None:
-        """Send a broadcast event. A client that does not keep up misses what can be missed."""
+        """Send a broadcast event. A slow client misses droppable events."""
         self._seq += 1
         if droppable and self._buffered + len(payload) > protocol.MAX_BUFFERED:
             return
@@ -338,7 +338,7 @@ class GatewayConnection:
         self.send(protocol.event(name, payload, self._seq, state))
 
     def send(self, frame: bytes) -> None:
-        """Queue a frame; a client that leaves too much unread is disconnected."""
+        """Queue a frame; a client with too much unread data is disconnected."""
         if self._closing is not None:
             return
         if self._buffered + len(frame) > protocol.MAX_BUFFERED and self._frames:
@@ -350,8 +350,8 @@ class GatewayConnection:
         self._has_frames.set()
 
     def close(self, code: int, reason: str) -> None:
-        """Disconnect the client after what is queued. What it asks from now on is not done; if its
-        access has changed, neither is what is under way."""
+        """Disconnect the client after all queued frames. Later requests are ignored; if its access
+        has changed, running ones are stopped."""
         if self._closing is None:
             self._closing = code, protocol.close_reason(reason)
             self._has_frames.set()
@@ -366,7 +366,7 @@ class GatewayConnection:
         await self._socket.close(code, reason)
 
     def _abort_soon(self) -> None:
-        """Do not wait for a client that does not read."""
+        """Drop a client that does not read."""
         asyncio.get_running_loop().call_later(_CLOSE_S, self._extension("abort"))
 
     async def _write_frames(self) -> None:
@@ -378,7 +378,7 @@ class GatewayConnection:
                 await self._write(frame)
                 self._buffered -= len(frame)
             if self._closing is not None:
-                with suppress(RuntimeError):  # it is closed already
+                with suppress(RuntimeError):  # it is already closed
                     await self._socket.close(*self._closing)
                 return
 
@@ -387,7 +387,7 @@ class GatewayConnection:
 
 
 def _explain(error: ClawkitError) -> GatewayError:
-    """An error of clawkit as an answer: what the client can fix is an invalid request."""
+    """An error of clawkit as an answer: errors that the client can fix are invalid requests."""
     is_temporary = isinstance(error, ConflictError)
     if isinstance(error, ToolError) and (is_temporary or not isinstance(error, ToolInputError)):
         return GatewayError("UNAVAILABLE", str(error))

@@ -1,7 +1,7 @@
 """Paired devices, pairing requests and device tokens, in a private database.
 
-Only hashes of tokens are stored. A token is derived from a key in a file of its own, so that a
-device gets the same one with every hello until it is rotated.
+Only hashes of tokens are stored. Tokens are derived from a key in a separate file, so that a device
+gets the same one with every hello until it is rotated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 PENDING_MS = 5 * 60 * 1000
 MAX_PENDING, MAX_PENDING_AT = 100, 10
-"""Requests that wait, in all and from one address."""
+"""Maximum pending requests, in total and per address."""
 Via = Literal["silent", "owner"]
 _APPLICATION = 0x636C6764
 _SCHEMA = """
@@ -37,7 +37,7 @@ CREATE TABLE pending (id TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, body BLOB NOT
 
 
 class About(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a device said about itself."""
+    """A device's description of itself."""
 
     device_id: str
     public_key: str
@@ -67,7 +67,7 @@ class PendingDevice(Struct, frozen=True):
 
 
 class DeviceToken(Struct):
-    """What a device may do in one role. Without a generation, its token is revoked."""
+    """The rights of a device in one role. Without a generation, its token is revoked."""
 
     scopes: tuple[str, ...]
     generation: str
@@ -76,7 +76,7 @@ class DeviceToken(Struct):
 
 
 class NodeSurface(Struct, frozen=True):
-    """What a node offers."""
+    """The commands and capabilities that a node offers."""
 
     caps: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
@@ -87,8 +87,8 @@ class NodeSurface(Struct, frozen=True):
 
 
 class PairedNode(Struct):
-    """What a node was approved for, and what it asks for beyond that. The request has no time
-    limit: a node offers the same whenever it connects."""
+    """The approved surface of a node, and a request for more. The request does not expire: a node
+    repeats its offer whenever it connects."""
 
     approved: NodeSurface | None = None
     approved_ms: int = 0
@@ -135,7 +135,7 @@ def describe(connect: Connect, address: str) -> About:
 
 
 def load_key(path: str) -> bytes:
-    """The key that tokens are derived from, made on first use."""
+    """The key that tokens are derived from, generated on first use."""
     with suppress(FileNotFoundError):
         with open(path, "rb") as file:
             key = file.read(64)
@@ -160,7 +160,7 @@ class Devices:
         self._database.close()
 
     def known(self, device: str) -> KnownDevice | None:
-        """What a decision needs to know about a device; None if it is not paired."""
+        """The facts about a device for a decision; None if it is not paired."""
         try:
             found = self.get(device)
         except NotFoundError:
@@ -169,7 +169,7 @@ class Devices:
         return KnownDevice(found.about.platform, found.about.device_family, grants)
 
     def get(self, device: str, role: str = "") -> Paired:
-        """A device that is paired, in any role or in this one."""
+        """A paired device; with `role`, paired in that role."""
         with self._database.using() as db:
             return _find(db, device, role)
 
@@ -179,13 +179,13 @@ class Devices:
         return [msgspec.json.decode(body, type=Paired) for (body,) in rows]
 
     def is_operator(self, token: str) -> bool:
-        """Whether it is the token of a paired device that operates the gateway."""
+        """Whether it is the token of a paired operator device."""
         hashed = hash_token(token)
         held = (each.tokens.get("operator") for each in self.paired())
         return any(each is not None and same(hashed, each.hash) for each in held)
 
     def request(self, about: About, role: Role, scopes: Sequence[str], now: int) -> PendingDevice:
-        """Store a request for approval; the same one again is not stored twice."""
+        """Store a request for approval; a repeated one is not stored again."""
         wanted = (about.device_id, role, tuple(scopes))
         for each in self.pending(now):
             if (each.about.device_id, each.role, each.scopes) == wanted:
@@ -194,8 +194,8 @@ class Devices:
         made = PendingDevice(str(uuid.uuid4()), about, role, tuple(scopes), now, is_repair)
         same = [each.id for each in self.pending(now) if each.about.remote_ip == about.remote_ip]
         with self._database.writing() as db:
-            # The oldest make room, first those of the same address: strangers must neither keep out
-            # whoever comes next nor push out who waits.
+            # Drop the oldest, first of the same address: strangers must not block new requests or
+            # displace waiting ones.
             for id_ in same[: 1 - MAX_PENDING_AT]:
                 db.execute("DELETE FROM pending WHERE id = ?", (id_,))
             db.execute(
@@ -226,7 +226,7 @@ class Devices:
     def approve(
         self, about: About, role: Role, scopes: Sequence[str], now: int, via: Via
     ) -> Paired:
-        """Approve a device for a role and scopes, beside what it was approved for."""
+        """Approve a device for a role and scopes, in addition to existing ones."""
         with self._database.writing() as db:
             try:
                 device = _find(db, about.device_id)
@@ -245,7 +245,7 @@ class Devices:
     def _renew(
         self, device: Paired, role: str, scopes: tuple[str, ...], now: int, generation: str
     ) -> str:
-        """Give a device another token in a role, or none without a generation."""
+        """Give a device a new token in a role, or none without a generation."""
         token = self._derive(device.about.device_id, role, generation) if generation else ""
         hashed = hash_token(token) if token else ""
         device.tokens[role] = DeviceToken(scopes, generation, hashed, now)
@@ -256,7 +256,7 @@ class Devices:
         return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
     def token(self, device: str, role: str, now: int) -> tuple[str, int]:
-        """The token of a device in a role, a new one if it was revoked, and when it was issued."""
+        """The token of a device in a role (a new one if it was revoked), and its time of issue."""
         with self._changing(device, role) as found:
             held, found.seen_ms = found.tokens[role], now
             if not held.generation:
@@ -273,12 +273,12 @@ class Devices:
             return self._renew(found, role, kept, now, uuid.uuid4().hex), kept
 
     def revoke(self, device: str, role: str, now: int) -> None:
-        """Make a token invalid. The device stays paired, and gets a new one when it logs in."""
+        """Revoke a token. The device stays paired, and gets a new one at its next login."""
         with self._changing(device, role) as found:
             self._renew(found, role, found.tokens[role].scopes, now, "")
 
     def remove(self, device: str, role: str = "") -> None:
-        """Forget a device, or what it was approved for in one role."""
+        """Remove a device, or its approval in one role."""
         with self._database.writing() as db:
             found = _find(db, device, role)
             found.tokens.pop(role, None)
@@ -293,7 +293,7 @@ class Devices:
             found.about = msgspec.structs.replace(found.about, display_name=name)
 
     def offer(self, device: str, surface: NodeSurface, now: int) -> bool:
-        """Note what a node offers. True if that has to be approved, and is asked for the first
+        """Record what a node offers. True if that needs approval and is requested for the first
         time."""
         with self._changing(device, "node") as found:
             node = found.node
@@ -306,7 +306,7 @@ class Devices:
         return is_new
 
     def settle_offer(self, device: str, request: str, now: int, *, approve: bool) -> Paired:
-        """Approve or reject what a node asks for."""
+        """Approve or reject the request of a node."""
         with self._changing(device, "node") as found:
             node = found.node
             if node.asked is None or node.asked_id != request:

@@ -1,4 +1,4 @@
-"""The heartbeats of the gateway's agents: their jobs, their turns, and what follows."""
+"""The heartbeats of the gateway's agents: their jobs, turns and results."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from clawkit.tools.heartbeat_respond import Params
 
 LOOK_S = 60.0
-"""How often HEARTBEAT.md is looked at."""
+"""Interval for checking HEARTBEAT.md."""
 MAX_CONTEXT = 20_000
-"""Tokens, after which the session of an agent's heartbeats starts anew."""
+"""Tokens after which an agent's heartbeat session starts over."""
 _MAIL = "Messages were left for you until this heartbeat; they follow."
 _STOPPED = (
     "The heartbeats of {} are paused, because the model cannot be used: {}\nOnce that is fixed: "
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Reply:
-    """Takes the answer of a heartbeat from its tool."""
+    """Receives the answer of a heartbeat from its tool."""
 
     def __init__(self) -> None:
         self.given: Params | None = None
@@ -51,7 +51,7 @@ class Reply:
 
     def respond(self, params: Params) -> dict[str, Any]:
         if self.given is not None:
-            raise ToolInputError("this heartbeat has its answer already; it takes one")
+            raise ToolInputError("this heartbeat was already answered; it accepts only one answer")
         if params.next_check:
             try:
                 self.delay_ms = round(parse_time(params.next_check) * 1000)
@@ -65,7 +65,7 @@ class Reply:
 
 
 class Heartbeats:
-    """Carries out the runs of the jobs that stand for heartbeats and wake-ups."""
+    """Executes the jobs of heartbeats and wake-ups."""
 
     def __init__(self, gateway: Gateway, automation: Automation) -> None:
         self._gateway, self._automation = gateway, automation
@@ -74,17 +74,17 @@ class Heartbeats:
         self.wake_ups = WakeUps(gateway, automation)
 
     def look(self) -> None:
-        """Look at the settings soon."""
+        """Request a check of the settings."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Keep the jobs in step with the settings and with HEARTBEAT.md, until cancelled."""
+        """Keep the jobs in sync with the settings and HEARTBEAT.md, until cancelled."""
         while True:
             self._changed.clear()
             try:
                 self.keep()
             except ToolError as error:
-                log.error("the heartbeats cannot be looked at: %s", error)
+                log.error("the heartbeats could not be checked: %s", error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._changed.wait()
@@ -104,11 +104,11 @@ class Heartbeats:
         return found
 
     def describe(self, agent: str, *, details: bool = True) -> dict[str, Any]:
-        """For clients."""
+        """The heartbeat of an agent, for clients."""
         off = {"enabled": False, "every": "0m", "everyMs": None}
         try:
             facts = self._known.get(agent) or self.facts(agent)[0]
-        except ToolError:  # the store of jobs cannot be read, which the log says
+        except ToolError:  # the store of jobs cannot be read; already logged
             return off
         if heartbeat.why_off(facts) is not None:
             return off
@@ -161,7 +161,7 @@ class Heartbeats:
         live, settings, reply = self._gateway.live, facts.settings, Reply()
         is_own = not settings.session
         if is_own:
-            try:  # it is opened with the settings of now, and with the tool for its answer
+            try:  # opened with the current settings, and with the tool for its answer
                 await live.release(key)
             except GatewayError as error:
                 return Outcome("skipped", error=error.message, reason="busy")
@@ -213,10 +213,10 @@ class Heartbeats:
         why = f" ({given.reason})" if given.reason else ""
         return replace(outcome, text=mask(f"{mark} {text}{why}"), is_silent=not given.notify)
 
-    # What clients see
+    # For clients
 
     def tell(self, run: CronRun) -> None:
-        """Tell clients about a beat that is over, and delivered if it had to be."""
+        """Notify clients of a finished heartbeat, after any delivery."""
         if heartbeat.is_told(run):
             shown, hub = heartbeat.show_beat(run), self._gateway.hub
             hub.broadcast("heartbeat", shown, lambda each: each.may(READ))
@@ -224,7 +224,7 @@ class Heartbeats:
             hub.broadcast("heartbeat", bare, lambda each: not each.may(READ))
 
     def last(self) -> dict[str, Any] | None:
-        """The last beat of all agents."""
+        """The last heartbeat of all agents."""
         store = self._automation.store
         rows = store.declared("heartbeat:") if store.exists else []
         runs = [

@@ -1,4 +1,4 @@
-"""Which commands can run in the home of a gateway elsewhere. Pure, and light for its clients."""
+"""Which commands can run in the home of a remote gateway. Pure, and cheap to import."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "logs": _ALL,
     "kill": _ALL,
 }
-"""Each with its sub-commands; the others read files or ask at a terminal."""
+"""Commands and their allowed sub-commands; others read local files or prompt at the terminal."""
 _HERE = ("--config", "--here", "-o", "--output", "-f", "--follow", "--screen")
-"""Options about this directory, its files or its terminal."""
+"""Options that refer to the local directory, files or terminal."""
 
 
 def why_not_here(argv: Sequence[str]) -> str:
@@ -25,10 +25,10 @@ def why_not_here(argv: Sequence[str]) -> str:
         return f"{name!r} does not go through a gateway"
     if COMMANDS[name] and (not rest or rest[0] not in COMMANDS[name]):
         return f"{' '.join(argv[:2])!r} does not go through a gateway"
-    for word in rest:  # also those after `--`, which may be the value of an option
+    for word in rest:  # including those after `--`, which may be the value of an option
         option = word.partition("=")[0]
         is_short = len(word) > 2 and word[0] == "-" != word[1] and word[:2] in _HERE
-        # A prefix of a long option is that option.
+        # Long options may be abbreviated.
         is_long = option[:2] == "--" != option and any(each.startswith(option) for each in _HERE)
         if option in _HERE or is_short or is_long:
             return f"{option} does not go through a gateway"

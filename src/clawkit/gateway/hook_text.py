@@ -1,4 +1,4 @@
-"""What a web request says: its body, templates of mappings, and events of GitHub. Pure."""
+"""Turns web requests into text: bodies, templates of mappings, and GitHub events. Pure."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class Received(Struct, frozen=True):
     """A web request."""
 
     name: str
-    """The path below that of all hooks."""
+    """The path, relative to `hooks.path`."""
     body: dict[str, Any]
     headers: dict[str, str] = {}
-    """Without those that carry secrets; names are in lower case."""
+    """Without secrets; names are in lower case."""
     query: dict[str, str] = {}
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """An object, of bounded depth, without a key that is there twice. Raises `ValueError`."""
+    """Parse a JSON object of bounded depth without duplicate keys. Raises `ValueError`."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ValueError("a key is there twice")
+            raise ValueError("it has a duplicate key")
         return found
 
     def refuse(word: str) -> Any:
@@ -71,7 +71,7 @@ def read_json(data: bytes) -> dict[str, Any]:
             ]
         if level:
             raise ValueError("it is nested too deeply")
-        msgspec.json.encode(found)  # half a character cannot be stored
+        msgspec.json.encode(found)  # lone surrogates cannot be stored
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(found, dict):
@@ -80,7 +80,7 @@ def read_json(data: bytes) -> dict[str, Any]:
 
 
 def show(value: Any) -> str:
-    """A value as text: bounded, and without characters that are not seen."""
+    """A value as text of bounded length, without invisible characters."""
     text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
     return defuse(cut(text, MAX_VALUE))
 
@@ -93,8 +93,8 @@ def as_name(value: Any) -> str:
 def render(
     template: str, received: Received, show: Callable[[Any], str] = show
 ) -> tuple[str, list[str]]:
-    """A template with the values of a request, and the names of those that it does not have. What
-    is inserted is not read again."""
+    """Fill a template with values of a request; also returns the names of missing values. Inserted
+    text is not expanded again."""
     missing: dict[str, None] = {}
 
     def insert(found: re.Match[str]) -> str:
@@ -107,8 +107,8 @@ def render(
 
 
 def look_up(received: Received, path: str) -> Any:
-    """The value at a path such as `a.b[0].c`; None if there is none. A path begins in the body,
-    unless it begins with `payload` or `body`, which are the body, `headers`, `query` or `path`."""
+    """The value at a path such as `a.b[0].c`; None if there is none. A path starts in the body,
+    unless its first part is `payload` or `body` (the body itself), `headers`, `query` or `path`."""
     steps = re.findall(r"[\w$-]+", path)
     value: Any = received.body
     roots = {"payload": value, "headers": received.headers, "query": received.query}
@@ -127,7 +127,7 @@ def look_up(received: Received, path: str) -> Any:
 
 
 def describe_event(event: str, received: Received) -> str:
-    """An event of GitHub in a few lines."""
+    """A GitHub event in a few lines."""
     text, _ = render(f"GitHub {event}: {_GITHUB.get(event, _ANY_EVENT)}", received)
     commits = look_up(received, "commits") if event == "push" else None
     for commit in commits[:MAX_COMMITS] if isinstance(commits, list) else ():

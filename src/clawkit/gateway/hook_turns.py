@@ -1,4 +1,4 @@
-"""What is done for a web request, once it is accepted: a turn without the rights of the owner."""
+"""Executes an accepted web request: a turn without owner rights."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ _ANNOUNCED = (
 
 
 class HookCall(Struct, frozen=True, omit_defaults=True):
-    """What is left to do for a request, in the row of its run."""
+    """The pending work for a request, stored with its run."""
 
     text: str
     hook: str
     title: str = ""
     template: str = ""
     mode: WakeMode | Literal[""] = ""
-    """Of a wake-up; empty for a message to an agent."""
+    """Mode of a wake-up; empty for a message to an agent."""
     model: str = ""
     thinking: Thinking | None = None
     timeout_s: float = TURN_S
@@ -62,7 +62,7 @@ class HookCall(Struct, frozen=True, omit_defaults=True):
 
 
 def job_of(hook: str, agent: str, *, deliver: bool) -> Job:
-    """The job whose runs are the requests of a hook. It has no time of its own."""
+    """The job whose runs are the requests of a hook. It has no schedule."""
     name = "-".join((as_name(hook), agent, *(() if deliver else ("quiet",))))
     return Job(
         id=str(uuid.uuid4()),
@@ -79,9 +79,9 @@ def job_of(hook: str, agent: str, *, deliver: bool) -> Job:
 
 
 async def carry_out(gateway: Gateway, job: Job, run: CronRun, begin: Callable[[], None]) -> Outcome:
-    """Do what a request asked for, without the rights of the owner."""
+    """Execute a request without owner rights."""
     if not run.text:
-        return Outcome("skipped", error="a hook runs when there is a request", reason="no-request")
+        return Outcome("skipped", error="a hook runs only for a request", reason="no-request")
     call = msgspec.json.decode(run.text, type=HookCall)
     automation, agent = gateway.automation, gateway.automation.agent_of(job)
     main = session_key(agent, gateway.loaded.config.session.main_key)
@@ -107,6 +107,6 @@ async def carry_out(gateway: Gateway, job: Job, run: CronRun, begin: Callable[[]
             key, said, begin, job=job.id, opening=opening, timeout_s=limit_s, owner=False
         )
         return replace(outcome, is_heard=key == main and job.delivery.mode == "announce")
-    finally:  # the next request may want another model
+    finally:  # the next request may use another model
         with suppress(GatewayError):
             await gateway.live.release(key)

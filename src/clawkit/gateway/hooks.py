@@ -1,8 +1,8 @@
-"""Web hooks: requests of other programs that tell an agent something.
+"""Web hooks: requests of other programs with messages for an agent.
 
-A request is from outside, even with the right token. What it says is marked as untrusted, and its
-turn has no owner rights. It is accepted once it is in the store of jobs: from there it is run once,
-also after a crash.
+A request is untrusted, even with the right token: its text is marked, and its turn has no owner
+rights. It counts as accepted once stored with the jobs, and then runs exactly once, even after a
+crash.
 """
 
 from __future__ import annotations
@@ -44,10 +44,11 @@ if TYPE_CHECKING:
 
 MAX_BODY = 256 * 1024
 MAX_WAITING = 200
-"""Requests of one hook that wait for their turn."""
+"""Maximum waiting requests per hook."""
 LIMIT = RateLimit(max_attempts=20, window_ms=60_000, lockout_ms=60_000, exempt_loopback=False)
 MIN_SURE = 20
-"""A secret of this length is not guessed, so that wrong ones do not lock out who has it."""
+"""Minimum length of a secret that cannot be guessed, so that wrong guesses do not lock out its
+holder."""
 GITHUB = "github"
 _TOKENS = ("x-openclaw-token", "x-clawkit-token")
 _PRIVATE = ("authorization", "proxy-authorization", "cookie", *_TOKENS)
@@ -80,19 +81,19 @@ class AgentBody(Closed, frozen=True):
 
 
 def hook_secrets(loaded: Loaded) -> dict[str, str]:
-    """The secrets of hooks by their settings. One that is not available lets no one in."""
+    """The secrets of hooks by setting. An unavailable one rejects every request."""
     hooks, env = loaded.config.hooks or WebhookSettings(), {**os.environ, **loaded.env}
     found = dict.fromkeys(("token", "github.secret"), "")
     for name, given in zip(found, (hooks.token, hooks.github.secret), strict=True):
         try:
             found[name] = resolve(given, loaded.config, env) if given else ""
         except SecretError as error:
-            log.error("hooks.%s is not available, so that no request is accepted: %s", name, error)
+            log.error("hooks.%s is not available, so all requests are rejected: %s", name, error)
     return found
 
 
 class WebHooks:
-    """The web hooks of a gateway, as the configuration of now has them."""
+    """The web hooks of a gateway, by the current configuration."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -116,7 +117,7 @@ class WebHooks:
             return _refusal(error)
         except GatewayError as error:  # such as an unknown agent
             return _refusal(bad(error.message))
-        except ClawkitError as error:  # such as a full disk, or too many requests
+        except ClawkitError as error:  # such as a full disk or too many requests
             return _refusal(HttpError(503, "unavailable", str(error), {"Retry-After": "60"}))
 
     async def _accept(self, request: Request, name: str) -> Response:
@@ -152,10 +153,10 @@ class WebHooks:
     async def _check(
         self, request: Request, name: str, given: str = "", signature: bytes | None = None
     ) -> None:
-        """Refuse a request without the secret, or without a signature by it. The right one is not
-        locked out by wrong ones. Raises `HttpError`."""
+        """Refuse a request without the secret, or without a signature by it. Wrong guesses do not
+        lock out a correct one. Raises `HttpError`."""
         loaded = self._gateway.loaded
-        async with self._asking:  # resolving may start a program: once for each configuration
+        async with self._asking:  # resolving may start a program, so only once per configuration
             if self._secrets is None or self._secrets[0] is not loaded:
                 self._secrets = loaded, await in_thread(hook_secrets, loaded)
         wanted = secret = self._secrets[1][name]
@@ -191,7 +192,7 @@ class WebHooks:
         return self._queue(call, agent, session, key, ignored(body), deliver=body.deliver)
 
     def _map(self, received: Received, key: str, *, is_github: bool) -> Response:
-        """What the first mapping that fits says."""
+        """The action of the first matching mapping."""
         mappings = self._settings.mappings
         found = next((each for each in mappings if _fits(each, received)), None)
         if found is None and not is_github:
@@ -208,7 +209,7 @@ class WebHooks:
         if found is None:
             text = describe_event(event, received)
         if not text.strip():
-            raise bad(f"the request has none of the values of the template: {', '.join(missing)}")
+            raise bad(f"the request lacks values of the template: {', '.join(missing)}")
         call = HookCall(
             cut(text, MAX_TEXT),
             mapping.id or mapping.match.path or f"mapping {mappings.index(mapping)}",
@@ -233,13 +234,13 @@ class WebHooks:
         return self._queue(call, agent, session, key, more, deliver=mapping.deliver)
 
     def _session(self, text: str, agent: str | None, *, is_asked: bool) -> tuple[str, str]:
-        """The agent and the key of a session; one that a request asks for must be allowed."""
+        """The agent and key of a session; if the request chose it, it must be allowed."""
         key = self._gateway.live.resolve_key(text, agent)
         parsed = parse_key(key, self._gateway.loaded.config.session.main_key)
         prefixes = self._settings.allowed_session_key_prefixes
         prefixes = ["hook:"] if prefixes is None else [each for each in prefixes if each]
         is_allowed = any(each.startswith(tuple(prefixes)) for each in (parsed.name, key))
-        if parsed.kind == "main":  # not by a prefix that is not meant for it
+        if parsed.kind == "main":  # a prefix must not match it by accident
             is_allowed = parsed.name in prefixes or key in prefixes
         if (is_asked and not is_allowed) or parsed.depth or parsed.kind in ("cron", "node"):
             raise bad("sessionKey: not allowed for hooks (hooks.allowedSessionKeyPrefixes)")
@@ -260,7 +261,7 @@ class WebHooks:
         *,
         deliver: bool,
     ) -> Response:
-        """Accept a request, once for each key."""
+        """Accept a request, once per idempotency key."""
         automation = self._gateway.automation
         if not automation.settings.enabled:
             raise HttpError(503, "unavailable", "jobs are disabled, and hooks with them")

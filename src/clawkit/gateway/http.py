@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_INVOKE_BYTES = 2 * 1024**2
 BODY_S = 30.0
-"""How long a client may take to send its request."""
+"""Seconds that a client may take to send its request."""
 DENIED_TOOLS = frozenset(
     (
         *("exec", "process", "code_execution", "write", "edit", "apply_patch"),
@@ -94,7 +94,8 @@ class HistoryQuery(Struct, frozen=True):
 
 
 class Door(Protocol):
-    """What a request has to pass: the gateway, or another server with its secret."""
+    """The checks for requests: implemented by the gateway, and by another server with its
+    secret."""
 
     auth: AuthPolicy
     logins: LoginLimiter
@@ -105,8 +106,8 @@ class Door(Protocol):
 async def check_login(
     gateway: Door, request: Request, *, is_device: Callable[[str], bool] | None = None
 ) -> None:
-    """Refuse a request without the secret of the gateway, or one that `is_device` takes for the
-    token of a paired device. Raises `HttpError`."""
+    """Refuse a request unless it has the gateway's secret or a token that `is_device` accepts.
+    Raises `HttpError`."""
     place = gateway.place_of(request.scope)
     if place.bad_origin:
         raise HttpError(403, "forbidden", "Origin not allowed")
@@ -137,7 +138,7 @@ async def read_bytes(request: Request, max_bytes: int) -> bytes:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise bad("Content-Type must be application/json")
     too_big = HttpError(413, "payload_too_large", f"The body is larger than {max_bytes} bytes")
-    # What is a little too big is read to its end, since a client that is cut off loses the answer.
+    # Read a slightly oversized body to its end: a disconnected client would not see the answer.
     most = 4 * max_bytes
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > most:
@@ -185,9 +186,9 @@ async def _started(gateway: Gateway, _request: Request) -> Response:
 async def _metrics(gateway: Gateway, request: Request) -> Response:
     await check_login(gateway, request)
     gauges = {
-        "clients": ("Clients that are connected.", len(gateway.hub.clients)),
-        "sessions_open": ("Sessions that are open.", gateway.live.opened),
-        "turns_running": ("Turns that are under way.", gateway.live.running),
+        "clients": ("Connected clients.", len(gateway.hub.clients)),
+        "sessions_open": ("Open sessions.", gateway.live.opened),
+        "turns_running": ("Running turns.", gateway.live.running),
         "uptime_seconds": ("Time since the start.", gateway.uptime_ms / 1000),
     }
     headers = {**SAFE_HEADERS, "Content-Type": CONTENT_TYPE}
@@ -237,18 +238,18 @@ def routes(gateway: Gateway) -> list[Route]:
     }
     found = [Route(path, _guarded(gateway, path, *each)) for path, each in table.items()]
     for route in found:
-        route.methods = set()  # all of them: a wrong one is answered by us, after the other checks
+        route.methods = set()  # all methods: our handler rejects wrong ones, after the other checks
     return found
 
 
 async def _serve_mcp(gateway: Gateway, request: Request) -> Response:
-    """An MCP client. What `/tools/invoke` denies, it is not offered either."""
+    """Serve an MCP client. Tools that `/tools/invoke` denies are not offered."""
     await check_login(gateway, request)
     return await gateway.mcp.handle(request)
 
 
 async def _nothing(gateway: Gateway, request: Request) -> Response:
-    """A web hook, whose path can change while the gateway runs, or nothing."""
+    """Serve a web hook, whose path can change at run time, or answer 404."""
     if (found := await gateway.hooks.receive(request)) is not None:
         return found
     raise not_found()
@@ -257,7 +258,7 @@ async def _nothing(gateway: Gateway, request: Request) -> Response:
 def _guarded(
     gateway: Gateway, path: str, handler: Handler, method: str
 ) -> Callable[[Request], Awaitable[Response]]:
-    """A handler behind the checks that every request has to pass."""
+    """Wrap a handler in the checks that every request must pass."""
 
     async def guarded(request: Request) -> Response:
         status = 500
@@ -278,13 +279,14 @@ def _guarded(
 
 
 def _check(gateway: Gateway, request: Request, method: str) -> Response | None:
-    """Refuse what no route may see; an answer if there is one already. Raises `HttpError`."""
+    """Check a request before its route; returns an answer if that is already final. Raises
+    `HttpError`."""
     from clawkit.gateway.static import end_service_worker
 
     if why := gateway.place_of(request.scope).refused:
         raise HttpError(403, "forbidden", why)
     if {"transfer-encoding", "content-length"} <= set(request.headers):
-        # A proxy in front could take the end of the body for another request.
+        # A proxy could interpret the end of the body as another request.
         raise HttpError(400, "invalid_request_error", "two lengths", {"Connection": "close"})
     if request.headers.get("service-worker") == "script":
         return end_service_worker()
@@ -317,14 +319,14 @@ NOT_HERE = "it cannot be called over HTTP unless gateway.tools.allow names it"
 
 
 def denied_tools(settings: Settings) -> frozenset[str]:
-    """The tools that programs cannot call over HTTP. What carries calls of others is one of them:
-    all tools can be called by their own names there."""
+    """The tools that programs cannot call over HTTP. Includes `tool_call`, because all tools can be
+    called directly."""
     denied = DENIED_TOOLS.difference(map(canonical, settings.tools.allow))
     return denied.union(map(canonical, settings.tools.deny), (CARRIER,))
 
 
 async def invoke_tool(gateway: Gateway, body: Invoke, *, owner: bool) -> dict[str, Any]:
-    """Call a tool of a session, with the rights of the owner or without. Raises `HttpError`."""
+    """Call a tool of a session, with or without owner rights. Raises `HttpError`."""
     name = canonical(body.tool or body.name)
     if not name:
         raise bad("tool is required")

@@ -1,4 +1,4 @@
-"""The connected clients: who gets which event, and who is present."""
+"""The connected clients: event delivery and presence."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ EVENTS: dict[str, str] = {
 }
 """The scope that each event needs; empty for none. Events that are not listed go to no one."""
 _SHOWN_MODES = ("ui", "webchat", "node")
-"""Clients whose coming and going others are told about."""
+"""Clients whose presence is announced to others."""
 Wanted = Callable[["GatewayConnection"], bool]
 
 
 class Audience(NamedTuple):
-    """Who hears of a session."""
+    """The clients that get events of a session."""
 
     near: list[GatewayConnection]
-    """Those who hear what its agent does."""
+    """Clients that get the events of its agent."""
     calls: list[GatewayConnection]
-    """Those of them who hear of calls, too."""
+    """The subset of `near` that also gets tool calls."""
     following: list[GatewayConnection]
-    """Those who get its messages."""
+    """Clients that get its messages."""
     terminals: list[GatewayConnection]
     """Terminals that show its events."""
     full: list[GatewayConnection]
-    """Those of them who show all events."""
+    """The subset of `terminals` that shows all events."""
 
     @property
     def is_brief(self) -> bool:
-        """Whether no one hears of the results of calls."""
+        """Whether no client gets the results of calls."""
         return not (self.near or self.full)
 
 
@@ -59,9 +59,9 @@ class Hub:
     def __init__(self, instance: str) -> None:
         self.clients: dict[str, GatewayConnection] = {}
         self._by_scope: dict[str, list[GatewayConnection]] = {}
-        """Who has a scope, until someone comes or goes: most events are small and for few."""
+        """Cache of the clients with a scope, until a client connects or leaves."""
         self._by_session: dict[str, Audience] = {}
-        """As long as no one comes, goes, or wants to hear something else."""
+        """Cache of audiences, until a client connects, leaves or changes its subscriptions."""
         self.presence_version = self.health_version = 1
         self._instance = instance
         self.empty = asyncio.Event()
@@ -81,7 +81,7 @@ class Hub:
             self.empty.set()
 
     def forget(self) -> None:
-        """Someone hears other events from now on."""
+        """Clear the caches after a change of clients or subscriptions."""
         self._by_scope.clear()
         self._by_session.clear()
 
@@ -107,8 +107,8 @@ class Hub:
         return [each for each in self.clients.values() if each.device == device]
 
     def audience(self, key: str) -> Audience:
-        """Who hears of a session. Those that want to hear only of sessions that they follow hear
-        nothing of others."""
+        """The audience of a session. Clients that limit themselves to attached sessions get no
+        others."""
         if (found := self._by_session.get(key)) is None:
             able = self.wants("agent")
             near = [each for each in able if not each.is_scoped or each.follows(key)]

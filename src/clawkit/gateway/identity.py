@@ -21,7 +21,7 @@ WORDS = {
     "DEVICE_AUTH_NONCE_MISMATCH": ("device nonce mismatch", "device-nonce-mismatch"),
     "DEVICE_AUTH_SIGNATURE_INVALID": ("device signature invalid", "device-signature"),
 }
-"""The message and the reason of each problem."""
+"""Message and reason of each problem."""
 _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 
@@ -30,7 +30,7 @@ def device_id(public_key: bytes) -> str:
 
 
 def decode_key(text: str) -> bytes | None:
-    """The 32 bytes of a key in base64url without padding; None if it is none."""
+    """The 32 bytes of a key in base64url without padding; None if it is invalid."""
     data = _decode(text)
     return data if data is not None and len(data) == 32 else None
 
@@ -43,7 +43,7 @@ def _decode(text: str) -> bytes | None:
 
 
 def signed_text(connect: Connect, claim: DeviceClaim, version: Literal["v2", "v3"]) -> str:
-    """What a client signs."""
+    """The text that a client signs."""
     client, auth = connect.client, connect.auth
     token = auth.token or auth.device_token or auth.bootstrap_token or ""
     parts = [
@@ -56,12 +56,13 @@ def signed_text(connect: Connect, claim: DeviceClaim, version: Literal["v2", "v3
 
 
 def normal(text: str) -> str:
-    """A platform or device family as it is compared: trimmed, ASCII in lower case."""
+    """A platform or device family, normalized for comparison: trimmed, ASCII in lower case."""
     return text.strip().translate(_LOWER)
 
 
 def find_problem(connect: Connect, claim: DeviceClaim, nonce: str, now: int) -> str | None:
-    """Why a device is not who it says, a key of `WORDS`; None if it is. `now` is milliseconds."""
+    """Why the identity of a device is not proven, a key of `WORDS`; None if it is. `now` is in
+    milliseconds."""
     key = decode_key(claim.public_key)
     if key is None:
         return "DEVICE_AUTH_PUBLIC_KEY_INVALID"
@@ -82,7 +83,7 @@ def find_problem(connect: Connect, claim: DeviceClaim, nonce: str, now: int) -> 
 
 def _is_signed(key: bytes, signature: bytes, text: str) -> bool:
     try:
-        # A text with lone surrogates cannot have been signed: JSON has none.
+        # A text with lone surrogates cannot have been signed.
         Ed25519PublicKey.from_public_bytes(key).verify(signature, text.encode())
     except (InvalidSignature, ValueError):
         return False

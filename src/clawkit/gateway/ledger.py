@@ -1,4 +1,4 @@
-"""The runs that were accepted, in a database: a restart neither forgets nor repeats them."""
+"""The accepted runs, in a database: a restart neither loses nor repeats them."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from clawkit.sessions.store import SessionStore
 from clawkit.store import Database
 
 KEEP_RUNS, KEEP_RUNS_S = 1_000, 300.0
-"""How many runs of a client are kept after their end, and for how long."""
+"""Number of finished runs kept per client, and how long."""
 _APPLICATION = 0x636C6772
 _SCHEMA = """
 DROP TABLE IF EXISTS run;
 CREATE TABLE run (
     id TEXT PRIMARY KEY,
     client TEXT NOT NULL,
-    -- Over at once: it needs no turn, so a client can have any number of them.
+    -- Finished immediately, without a turn, so a client can have any number of them.
     at_once INTEGER NOT NULL,
     record BLOB NOT NULL,
-    -- What was said, until the run is over; empty if it is not resumed.
+    -- The message, until the run is over; empty if it must not be resumed.
     message BLOB NOT NULL,
     tries INTEGER NOT NULL DEFAULT 0,
     ended_ms INTEGER NOT NULL DEFAULT 0,
-    -- When it ended by a clock that nobody sets, and since which boot that clock counts.
+    -- End time on the monotonic clock, and the boot that this clock belongs to.
     ended_tick INTEGER NOT NULL DEFAULT 0,
     boot TEXT NOT NULL DEFAULT ''
 ) STRICT;
@@ -62,12 +62,12 @@ class RunLedger:
         self._redact = redact
 
     def pack(self, message: User) -> bytes:
-        """A message as it is recorded, without secrets."""
+        """Encode a message for the record, without secrets."""
         return encode(message, self._redact)
 
     def add(self, run: GatewayRun, body: bytes = b"", *, at_once: bool = False) -> None:
-        """Record a run that is accepted; with its message, it survives a restart. Those that are
-        over `at_once` are counted by themselves."""
+        """Record an accepted run; with its message, it survives a restart. Runs that are finished
+        `at_once` are counted separately."""
         client = sound(run.client)
         limits = {
             "client": client,
@@ -94,7 +94,7 @@ class RunLedger:
         self._change("UPDATE run SET tries = tries + 1 WHERE id = ?", id_)
 
     def remove(self, id_: str) -> None:
-        """Forget a run that was not accepted after all."""
+        """Remove a run that was not accepted after all."""
         self._change("DELETE FROM run WHERE id = ?", id_)
 
     def end(self, run: GatewayRun) -> None:
@@ -107,7 +107,7 @@ class RunLedger:
             db.execute(change, (*given[:-1], sound(given[-1])))
 
     def get(self, id_: str) -> GatewayRun | None:
-        """A run that is over."""
+        """A finished run."""
         for (record,) in self._rows("SELECT record", "id = ? AND ended_ms > 0", sound(id_)):
             run = self._read(record)
             run.over.set()
@@ -115,8 +115,8 @@ class RunLedger:
         return None
 
     def unfinished(self) -> list[GatewayRun]:
-        """The runs that are not over, in the order in which they were accepted. One that is damaged
-        is reported, and over: whoever asks for it gets an error."""
+        """The unfinished runs, in order of acceptance. A damaged one is logged and counts as
+        finished: requests for it get an error."""
         found = []
         rows = self._rows("SELECT id, record, message, tries", "ended_ms = 0 ORDER BY rowid")
         for id_, record, body, tries in rows:
@@ -145,7 +145,8 @@ class RunLedger:
 
 
 def _read_message(body: bytes) -> User | None:
-    """What was said; None if it is not resumed: it is empty, damaged or of another version."""
+    """The message; None if the run must not be resumed, because it is empty, damaged or of another
+    version."""
     try:
         said = decode(body)
     except ValueError:
@@ -158,8 +159,8 @@ def _tick() -> int:
 
 
 def read_by_model(store: SessionStore, key: str) -> tuple[dict[str, str | None], set[str]]:
-    """The ids of the messages in a transcript with their answers, None for those that have none
-    yet; and the ids of the last message that has any."""
+    """The ids of the messages in a transcript with their answers (None if unanswered), and the ids
+    of the last message that has any."""
     stored = store.find(key)
     answers: dict[str, str | None] = {}
     last: set[str] = set()

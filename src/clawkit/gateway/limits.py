@@ -12,12 +12,12 @@ from clawkit.config.sections.gateway import RateLimit
 from clawkit.gateway.origin import Place
 
 MAX_UNAUTHENTICATED = 32
-"""Connections per address."""
+"""Maximum connections per address."""
 WRITES, WRITES_S = 30, 60.0
 _FIRST_DELAY_S, _MAX_DELAY_S = 0.25, 5.0
 _MAX_ADDRESSES = 10_000
 _MAX_TURNS = 8
-"""Logins of one address that may wait for each other."""
+"""Maximum logins of one address that wait for each other."""
 Clock = Callable[[], float]
 
 
@@ -45,9 +45,9 @@ class LoginLimiter:
 
     @asynccontextmanager
     async def turn(self, place: Place, *, is_sure: bool = False) -> AsyncIterator[float]:
-        """Check a secret in here: one login of an address waits for the one before, with its delay,
-        unless `is_sure` that it is no guess. Gives the seconds until it may try again; 0 if it may
-        now."""
+        """Check a secret inside this block: logins of an address run one after another, with
+        delays, unless `is_sure` that it is not a guess. Yields the seconds until the next attempt
+        is allowed; 0 for now."""
         if is_sure:
             yield 0.0
             return
@@ -65,7 +65,7 @@ class LoginLimiter:
                 del self._turns[place.who]
 
     def locked_s(self, place: Place) -> float:
-        """Seconds until the address may try again; 0 if it may now."""
+        """Seconds until the address may try again; 0 for now."""
         left = self._locked.get(place.who, 0.0) - self._clock()
         if left <= 0:
             self._locked.pop(place.who, None)
@@ -93,7 +93,7 @@ class LoginLimiter:
 
 
 class CallLimiter:
-    """At most so many calls of a method by a client within a time."""
+    """Limits the calls of a method by a client within a period."""
 
     def __init__(
         self, most: int = WRITES, within_s: float = WRITES_S, clock: Clock = time.monotonic
@@ -117,16 +117,16 @@ class CallLimiter:
 
 
 class PendingLogins:
-    """The connections of each address that have not logged in."""
+    """The connections of each address that have not logged in yet."""
 
     def __init__(self, most: int = MAX_UNAUTHENTICATED) -> None:
         self._most = most
         self.addresses: dict[asyncio.Timeout, str] = {}
-        """By the limit of their time, the oldest first."""
+        """Addresses by timeout, the oldest first."""
 
     def enter(self, address: str, limit: asyncio.Timeout) -> None:
-        """If there are too many, the oldest have no time left: who leaves connections open must not
-        keep out who logs in at once."""
+        """If there are too many, the oldest time out immediately: idle connections must not block
+        clients that log in."""
         self.addresses[limit] = address
         there = [each for each, where in self.addresses.items() if where == address]
         for each in there[: -self._most]:

@@ -1,8 +1,8 @@
 """The open agents, one for each session in use, and the runs of their clients.
 
-A run belongs to the gateway and not to the client that started it: it goes on when the client
-leaves, and after a restart. Agents that are not used for a while are closed; the next message opens
-them again, with the configuration of then.
+A run belongs to the gateway, not to the client that started it: it continues when the client
+leaves, and after a restart. Idle agents are closed; the next message reopens them with the then
+current configuration.
 """
 
 from __future__ import annotations
@@ -46,32 +46,32 @@ if TYPE_CHECKING:
 
 IDLE_S = 300.0
 GRACE_S = 5.0
-"""How long turns may go on when the gateway stops."""
+"""Grace period for running turns when the gateway stops."""
 MAX_TRIES = 3
-"""How often a turn is resumed: it may be what ends the gateway."""
+"""Maximum times a turn is resumed: it may be what crashes the gateway."""
 AGAIN_S = 1.0
-"""The time between two attempts to resume in a session that others use."""
+"""Interval between attempts to resume a run in a session that is in use."""
 WARM = 8
-"""Open agents for which a process waits for their first command: each takes 5 MB."""
+"""Maximum agents with a prestarted process for commands, which takes 5 MB each."""
 RESETS = ("/new", "/reset")
 STOPS = ("/stop",)
 STARTED_ANEW = "A new conversation has started."
 STOPPED = "Stopped."
 NOTHING_TO_STOP = "There is nothing to stop."
 RESUMED = (
-    "The gateway was restarted while you were working. Go on where you stopped. A call that was "
+    "The gateway was restarted while you were working. Continue where you stopped. A call that was "
     "interrupted may have taken effect: check that before you repeat it."
 )
 LOST = "the gateway was restarted during this run; send it again"
 USUAL = Opening()
 _RESTART = "restart"
-"""The reason of runs that end with the gateway."""
+"""The reason for runs that end with the gateway."""
 
 log = logging.getLogger(__name__)
 
 
 class LiveSessions:
-    """The sessions that are in use."""
+    """The sessions in use."""
 
     def __init__(
         self,
@@ -81,30 +81,30 @@ class LiveSessions:
         secrets: Sequence[str] = (),
         model: Model | None = None,
     ) -> None:
-        """`secrets` of the gateway are masked in what agents read and say. `model` replaces the
-        configured one, for tests."""
+        """`secrets` of the gateway are masked in the input and output of agents. `model` replaces
+        the configured one, for tests."""
         self._gateway, self._store, self._ledger = gateway, gateway.store, gateway.ledger
         self._approver, self.secrets, self._model = approver, secrets, model
         self._open: dict[str, Open] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By session, as long as someone holds one or waits for it."""
+        """Locks by session, while held or waited for."""
         self._lent: dict[str, dict[object, Mapping[str, Any]]] = {}
-        """By session: overrides that hold while a client is there, in the order of their making."""
+        """By session: overrides that apply while their client is connected, oldest first."""
         self._runs: dict[str, GatewayRun] = {}
         self._entering: dict[str, GatewayRun] = {}
-        """Those that wait for the agent of their session."""
+        """Runs that wait for the agent of their session."""
         self._unrecorded: dict[str, GatewayRun] = {}
-        """Those that are over, which the ledger does not know yet."""
+        """Finished runs that are not in the ledger yet."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opening = asyncio.Lock()
         self.is_closed = False
         self._held = ExitStack()
         self.hurry = asyncio.Event()
-        """Set to stop what runs without a period of grace."""
+        """Set to stop running turns without a grace period."""
 
     def resolve_key(self, text: str, agent: str | None = None) -> str:
-        """The key of a session given by its key or name, or by its id in the place of the name: no
-        session has two keys. Raises `GatewayError`."""
+        """The key of a session given by its key or name, or with its id in place of the name, so
+        that no session has two keys. Raises `GatewayError`."""
         main, given = self._gateway.loaded.config.session.main_key, text.strip()
         if not given.lower().startswith("agent:"):
             name = main if given.lower() in ("", "main") else given
@@ -126,7 +126,7 @@ class LiveSessions:
         return given
 
     def check_agent(self, agent: str | None) -> str:
-        """The id of an agent that exists, by default of the default one."""
+        """The id of an existing agent, by default the default one."""
         agents = self._gateway.loaded.config.agents
         name = (agent or "").strip().lower() or agents.default_id()
         if name != agents.default_id() and name not in agents.by_id():
@@ -139,24 +139,24 @@ class LiveSessions:
 
     @property
     def running(self) -> int:
-        """How many turns are under way."""
+        """The number of running turns."""
         return sum(each.agent.turns.lane.is_busy for each in self._open.values())
 
     def find(self, key: str) -> Open | None:
         return self._open.get(key)
 
     def run(self, id_: str) -> GatewayRun | None:
-        """A run, also one that was over before the last restart."""
+        """A run, including runs that finished before the last restart."""
         return self._runs.get(id_) or self._ledger.get(id_)
 
     async def accepted(self, id_: str) -> GatewayRun | None:
-        """A run that was accepted. Waits for one that may still be refused or dropped."""
+        """An accepted run. Waits while it may still be refused or dropped."""
         while (run := self.run(id_)) is not None and not run.decided.is_set():
             await run.decided.wait()
         return run
 
     def active(self, key: str) -> list[str]:
-        """Ids of the runs of a session that are not over."""
+        """Ids of the unfinished runs of a session."""
         if (there := self._open.get(key)) is not None:
             return list(there.runs)
         if ":subagent:" not in key:
@@ -164,7 +164,7 @@ class LiveSessions:
         return [id_ for each in self._open.values() for id_ in each.narrator.runs_of(key)]
 
     async def open(self, key: str, *, owner: bool) -> Open:
-        """The agent of a session, opened if needed, with the rights of the owner or without."""
+        """The agent of a session, opened if needed, with or without owner rights."""
         async with self._entered(key, owner=owner) as there:
             return there
 
@@ -185,12 +185,12 @@ class LiveSessions:
     async def _entered(
         self, key: str, *, owner: bool, opening: Opening = USUAL
     ) -> AsyncIterator[Open]:
-        """Open the agent of a session, and hold the lock of the session inside the `with` block."""
+        """Open the agent of a session, and hold the session's lock inside the `with` block."""
         owner = owner and not parse_key(key).is_shared
         while True:
             there = self._open.get(key)
             if there is not None and there.owner != owner:
-                # Outside the lock: those whom the agent works for can still talk to it.
+                # Outside the lock: the people that the agent works for can still talk to it.
                 await there.rest()
             async with self._lock(key):
                 there = self._open.get(key)
@@ -204,10 +204,10 @@ class LiveSessions:
         if (there := self._open.get(key)) is not None:
             is_other, is_busy = there.owner != owner, there.is_busy
             if is_other and is_busy:
-                # The tools of an agent are those of the person it was opened for.
+                # An agent has the tools of the person it was opened for.
                 message = "the session is busy with background work of another client"
                 raise GatewayError("UNAVAILABLE", message, retry_ms=5000)
-            # What runs keeps the configuration that it began with.
+            # Running work keeps the configuration it started with.
             if not is_busy and (is_other or there.loaded is not self._gateway.loaded):
                 await self._shut(key)
         there = self._open.get(key) or await self._start(key, owner=owner, opening=opening)
@@ -215,7 +215,7 @@ class LiveSessions:
         return there
 
     async def _start(self, key: str, *, owner: bool, opening: Opening) -> Open:
-        # Opening takes a while: others hear their events between two of them.
+        # Opening takes a while: let other clients get their events in between.
         await self._opening.acquire()
         asyncio.get_running_loop().call_soon(self._opening.release)
         loaded, stored = self._gateway.loaded, self._store.find(key)
@@ -229,7 +229,7 @@ class LiveSessions:
         agent.kit.run.redactor.learn(self.secrets)
         session = agent.session
         if session is None or session.key != key:
-            # Its rights and its lock are those of the key.
+            # Its rights and its lock belong to the key.
             await agent.close()
             raise ToolError("the session could not be stored under its key")
         narrator = Narrator(self._gateway, session, agent)
@@ -241,7 +241,7 @@ class LiveSessions:
         agent.deliver = narrator.post
         if isinstance(services := agent.kit.run.services, Services):
             services.fill(GatewayControl, lambda: self._gateway.control(key))
-            services[GatewayControl]  # made now, so that later runs of this agent have it, too
+            services[GatewayControl]  # created now, so that later runs of this agent have it
             if opening.heartbeat is not None:
                 services.fill(HeartbeatControl, lambda: opening.heartbeat)
                 services[HeartbeatControl]
@@ -255,7 +255,7 @@ class LiveSessions:
         return self._open[key]
 
     def workspace(self, agent: str, stored: Session | None = None) -> str:
-        """Where a session works: where it began, what is configured, or a directory of ours."""
+        """The workspace of a session: the stored or configured one, or a directory in the home."""
         agents = self._gateway.loaded.config.agents
         if stored is not None and os.path.isdir(stored.workspace):
             return stored.workspace
@@ -265,8 +265,8 @@ class LiveSessions:
         return place
 
     def lend(self, key: str, client: object, own: Mapping[str, Any]) -> None:
-        """Override settings of a session for as long as a client is there, also when its agent is
-        opened again; an empty mapping ends it."""
+        """Override settings of a session while a client is connected, even if its agent is
+        reopened; an empty mapping removes the overrides."""
         lent = {who: each for who, each in self._lent.get(key, {}).items() if who is not client}
         lent |= {client: own} if own else {}
         if (there := self._open.get(key)) is not None and there.owner:
@@ -281,12 +281,12 @@ class LiveSessions:
             self._spawn(there.agent.report())
 
     def discard_empty(self, key: str) -> None:
-        """Delete a session in which nothing was said, soon."""
+        """Schedule `discard`."""
         self._spawn(self.discard(key))
 
     async def discard(self, key: str) -> None:
-        """Delete a session in which nothing was said, and in which nothing is going on. It stops
-        nothing, and keeps what a run needs that was accepted, is about to be, or is resumed."""
+        """Delete an idle session without messages. Stops nothing, and keeps sessions needed by runs
+        that are accepted, about to be accepted, or resumed."""
         async with self._lock(key):
             session, there = self._store.find(key), self._open.get(key)
             if session is None or (there is not None and there.is_busy):
@@ -295,7 +295,7 @@ class LiveSessions:
                 return
             if not self._store.history(session.id, 1):
                 await self._shut(key)
-                with suppress(ConflictError):  # another process works in it
+                with suppress(ConflictError):  # another process has it open
                     self._store.delete(session.id)
 
     def _spawn(self, work: Any) -> None:
@@ -325,8 +325,8 @@ class LiveSessions:
         opening: Opening = USUAL,
         on_text: Callable[[str], None] = no_listener,
     ) -> GatewayRun:
-        """Say something in a session. The run is accepted once this returns, and recorded; that of
-        a client is resumed after a restart."""
+        """Post a message to a session. When this returns, the run is accepted and recorded; a
+        client's run is resumed after a restart."""
         if self.run(run_id) is not None:
             raise invalid("idempotencyKey was already used")
         limits = timeout_s, max_turns, max_cost
@@ -365,15 +365,15 @@ class LiveSessions:
         return run
 
     def keep(self, run: GatewayRun) -> None:
-        """Record a run that needs no turn, until it is over and `conclude` is called."""
+        """Record a run without a turn, until `conclude` is called."""
         self._ledger.add(run, at_once=True)
         self._runs[run.id] = run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
         try:
-            if not run.decided.is_set():  # one that is resumed is recorded
+            if not run.decided.is_set():  # a resumed run is already recorded
                 self.keep(run)
-        except ToolError as error:  # what is done is done, and what was to stop stops
+        except ToolError as error:  # the run itself must not be affected
             log.error("a run could not be recorded: %s", error)
         self.conclude(run, ended)
         if (there := self._open.get(run.session)) is not None:
@@ -387,12 +387,12 @@ class LiveSessions:
         self._record()
 
     def _record(self) -> None:
-        """Record all ends, the latest first: what cannot be recorded must not hold it up."""
+        """Record all ends, the latest first, so that a failing one does not block others."""
         for run in reversed(list(self._unrecorded.values())):
             try:
                 self._ledger.end(run)
             except ToolError as error:
-                # It stays in memory. After a restart, its transcript shows whether it is over.
+                # It stays in memory. After a restart, the transcript shows whether it was finished.
                 log.error("the end of a run could not be recorded: %s", error)
                 return
             del self._unrecorded[run.id]
@@ -420,17 +420,17 @@ class LiveSessions:
         self._spawn(self._finish(there, run, turn))
 
     def resume(self) -> None:
-        """Go on with the runs that were accepted before the gateway ended."""
+        """Resume the runs that were accepted before the gateway ended."""
         unfinished = self._ledger.unfinished()
         self._runs |= {run.id: run for run in unfinished}
-        unfinished.sort(key=lambda run: run.session)  # the order within a session stays
+        unfinished.sort(key=lambda run: run.session)  # stable: keeps the order within a session
         for key, runs in groupby(unfinished, lambda run: run.session):
             self._spawn(self._resume(key, list(runs)))
 
     async def _resume(self, key: str, runs: Sequence[GatewayRun]) -> None:
-        """What the model has not read is said now; what it has read is not said again."""
+        """Post messages that the model has not read yet, and only those."""
         answers, last = read_by_model(self._store, key)
-        # A client can use its name for a message again: only the last id is that of one message.
+        # Clients can reuse their ids, so only the last id identifies one message.
         marks = {run.id: run.message.ids[-1] if run.message else "" for run in runs}
         is_owner = all(run.owner for run in runs if answers.get(marks[run.id], "") is None)
         going: tuple[Open, GatewayRun] | None = None
@@ -446,7 +446,7 @@ class LiveSessions:
                     raise ToolError(LOST)
                 is_read = mark in answers
                 if is_read:
-                    # Others may have spoken after a turn whose end could not be recorded.
+                    # Others may have posted after a turn whose end could not be recorded.
                     if run.tries >= MAX_TRIES or last.isdisjoint(marks.values()):
                         raise ToolError(LOST)
                     if going is not None and going[1].turn is not None:
@@ -465,7 +465,7 @@ class LiveSessions:
             except (ClawkitError, GatewayError) as error:
                 if self.is_closed:
                     return  # the next start resumes it
-                if isinstance(error, ConflictError | GatewayError):  # in use, which ends
+                if isinstance(error, ConflictError | GatewayError):  # in use, which is temporary
                     await asyncio.sleep(AGAIN_S)
                     if not self.is_closed:
                         self._spawn(self._resume(key, runs))
@@ -476,7 +476,7 @@ class LiveSessions:
                 self._entering.pop(run.id, None)
 
     async def _finish(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
-        """Wait for the end of a run, and tell it."""
+        """Wait for the end of a run, and announce it."""
         await asyncio.wait({turn}, timeout=run.timeout_s)
         if not turn.done():
             run.stop_reason = "timeout"
@@ -494,7 +494,7 @@ class LiveSessions:
         there.used_at = time.monotonic()
         is_cut_off = run.stop_reason == _RESTART or ended.how == "error"
         if ended.how != "done" and self.is_closed and is_cut_off:
-            run.settle(ended)  # it is resumed
+            run.settle(ended)  # it will be resumed
         else:
             self.conclude(run, ended)
         there.narrator.tell_end(run)
@@ -502,7 +502,7 @@ class LiveSessions:
             self._gateway.desk.drop_left(run.session)
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
-        """Stop the runs of a session, or one of them; returns which."""
+        """Stop the runs of a session, or one of them; returns their ids."""
         waiting = [each for each in self._entering.values() if each.session == key]
         dropped = [each for each in waiting if run_id in (None, each.id)]
         for run in dropped:
@@ -523,7 +523,7 @@ class LiveSessions:
         return [run.id for run in found]
 
     async def close_session(self, key: str, why: str = "closed") -> None:
-        """Stop what runs in a session, and close it."""
+        """Stop everything that runs in a session, and close it."""
         await self._stop(key, None, why)
         async with self._lock(key):
             await self._shut(key)
@@ -543,7 +543,7 @@ class LiveSessions:
             await there.agent.close()
 
     async def reset(self, key: str) -> Session:
-        """Start a session anew under the same key. What was said stays, under another name."""
+        """Start a new session under the same key. The old one is kept under another name."""
         await self.close_session(key)
         stored = self._store.find(key)
         if stored is None:
@@ -555,12 +555,12 @@ class LiveSessions:
         return self._store.set_model(fresh.id, override) if override else fresh
 
     def create(self, agent: str, label: str = "", thinking: str = "", name: str = "") -> Session:
-        """A new session of its own, by default with a new name."""
+        """Create a session, by default with a new name."""
         name, place = name or f"dashboard:{uuid.uuid4()}", self.workspace(agent)
         return self._store.create(agent, workspace=place, name=name, label=label, thinking=thinking)
 
     async def sweep(self, idle_s: float = IDLE_S) -> None:
-        """Close the agents that have not been used for a while, and record what is left to."""
+        """Close idle agents, and retry recording the ends of runs."""
         self._record()
         for key, there in list(self._open.items()):
             if time.monotonic() - there.used_at >= idle_s and not there.is_busy:
@@ -572,7 +572,7 @@ class LiveSessions:
                             log.warning("an idle session could not be closed: %s", error)
 
     async def drain(self) -> None:
-        """Accept nothing more, start no turn, and let those that run end if they soon do."""
+        """Accept no more messages, start no turns, and give running ones a grace period."""
         self.is_closed = True
         lanes = [each.agent.turns.lane for each in self._open.values()]
         for lane in lanes:
@@ -588,7 +588,7 @@ class LiveSessions:
             each.cancel()
 
     async def close(self) -> None:
-        """Stop everything. Runs that are not over are resumed by the next start."""
+        """Stop everything. Unfinished runs are resumed at the next start."""
         self.is_closed = True
         for key, there in list(self._open.items()):
             there.agent.conversation.interrupter = "a restart of the gateway"

@@ -25,7 +25,7 @@ LEVELS: tuple[str, ...] = get_args(Level)
 
 
 class LogLine(Struct, frozen=True):
-    """A line of the file, as programs read it."""
+    """A line of the log file."""
 
     time: str = ""
     level: str = ""
@@ -35,7 +35,7 @@ class LogLine(Struct, frozen=True):
 
 
 class LogFilter(Struct, frozen=True):
-    """Which lines are wanted: from a level on, and with a text, in any case of letters."""
+    """Selects lines by minimum level and by text, case-insensitively."""
 
     level: Level = "debug"
     text: str = ""
@@ -45,7 +45,7 @@ class LogFilter(Struct, frozen=True):
             return True
         try:
             found = _DECODER.decode(line)
-        except ValueError:  # cut off when the process was killed, or of another program
+        except ValueError:  # truncated when the process was killed, or from another program
             found = LogLine(message=line)
         at = LEVELS.index(found.level) if found.level in LEVELS else len(LEVELS)
         words = f"{found.subsystem} {found.message}".casefold()
@@ -72,7 +72,7 @@ class _Format(logging.Formatter):
 
 
 class _File(RotatingFileHandler):
-    """A file that no one else can read, also after it was rotated."""
+    """A private log file, even after rotation."""
 
     def _open(self) -> TextIOWrapper:
         private = partial(os.open, mode=0o600)
@@ -80,7 +80,7 @@ class _File(RotatingFileHandler):
 
 
 class GatewayLog:
-    """Writes what this package and the rest of clawkit logs into a file of ours."""
+    """Writes everything that clawkit logs to the gateway's log file."""
 
     def __init__(self, folder: str, redactor: Redactor) -> None:
         private_dir(folder)
@@ -113,7 +113,7 @@ class GatewayLog:
             data = file.read(size - start)
         if is_cut:
             data = data.partition(b"\n")[2]
-        # What is logged may contain other line breaks, such as U+2028.
+        # Log texts may contain other line breaks, such as U+2028.
         found = data.decode("utf-8", "replace").removesuffix("\n").split("\n")
         lines = [line for line in found if line and wanted.keeps(line)]
         return {

@@ -14,14 +14,14 @@ MAX_CODES = 20
 
 
 class LoginCodes:
-    """The codes that can be used. They are kept in memory only, as hashes."""
+    """The valid codes. Kept in memory only, as hashes."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock
         self._until: OrderedDict[str, float] = OrderedDict()
 
     def make(self) -> str:
-        """A new code; the oldest make room."""
+        """A new code; drops the oldest if there are too many."""
         code = secrets.token_urlsafe(24)
         self._until[hash_token(code)] = self._clock() + VALID_S
         if len(self._until) > MAX_CODES:
@@ -29,5 +29,5 @@ class LoginCodes:
         return code
 
     def redeem(self, code: str) -> bool:
-        """Whether it can be used; never a second time."""
+        """Whether a code is valid; works only once."""
         return self._until.pop(hash_token(code), 0.0) > self._clock()

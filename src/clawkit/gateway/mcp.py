@@ -1,6 +1,6 @@
 """The endpoint for clients over HTTP: one message for each POST, answered as JSON or as events.
 
-Who may call it is decided before, by the server that it is part of.
+The server that it is part of decides beforehand who may call it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from clawkit.mcp_server.server import RequestParams, ServedClients
 
 MAX_BODY = 16 * 1024 * 1024
 MAX_UNSENT = 1_000
-"""Messages in the queue to a client; progress beyond is dropped."""
+"""Maximum queued messages to a client; further progress messages are dropped."""
 _OLD = (None, "2025-03-26", *mcp.LEGACY)
 """Values of the version header in a session; a client that sends none speaks 2025-03-26."""
 _STREAM = {**SAFE_HEADERS, "X-Accel-Buffering": "no"}
 _OWNER = "owner"
-"""Everyone who may call has the same secret."""
+"""All callers have the same secret."""
 
 
 class McpEndpoint:
@@ -61,7 +61,7 @@ class McpEndpoint:
         is_old = version in _OLD or mcp.SESSION_HEADER in request.headers
         if params.meta.version is not None or not is_old:
             if id_ is None or not method:
-                return Response(status_code=202)  # there is none that a client would have to send
+                return Response(status_code=202)  # the server needs no messages of this kind
             check_headers(request, method, params)
             client = await self.server.find_modern(params.meta, _OWNER)
             return await self._answer(request, client, message, is_modern=True)
@@ -87,7 +87,7 @@ class McpEndpoint:
     async def _answer(
         self, request: Request, client: ServedClient, message: mcp.RpcMessage, *, is_modern: bool
     ) -> Response:
-        """The answer alone, or after the messages that precede it."""
+        """The answer alone, or a stream if messages precede it."""
         outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         def send(data: bytes) -> None:
@@ -102,7 +102,7 @@ class McpEndpoint:
         gone.cancel()
         if not first.done():
             first.cancel()
-            if is_modern:  # before, only a notification cancelled a request
+            if is_modern:  # older clients cancel only by notification
                 task.cancel()
             return Response(status_code=499)
         if first.result() is not None:
@@ -113,7 +113,7 @@ class McpEndpoint:
 
 def check_headers(request: Request, method: str, params: RequestParams) -> None:
     """Refuse a request whose headers are missing, repeated, or differ from its body: a proxy may
-    have decided by them. Raises `McpError`."""
+    have relied on them. Raises `McpError`."""
     wanted = {mcp.METHOD_HEADER: method}
     if params.meta.version is not None:
         wanted[mcp.VERSION_HEADER] = params.meta.version
@@ -140,7 +140,7 @@ async def _stream(
     *,
     stops: bool,
 ) -> AsyncIterator[bytes]:
-    """Events up to the answer; with `stops`, the work ends if the client leaves before."""
+    """Events up to the answer; with `stops`, the work is cancelled if the client disconnects."""
     try:
         item: bytes | None = first
         while item is not None:

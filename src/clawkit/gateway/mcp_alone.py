@@ -1,4 +1,4 @@
-"""A server for MCP clients alone, on this machine, with the login of the gateway."""
+"""A server only for MCP clients on this machine, with the login of the gateway."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SWEEP_S = 60.0
 
 
 class Entrance:
-    """Who may call: clients on this machine that have the secret of the gateway."""
+    """Admits clients on this machine that have the secret of the gateway."""
 
     def __init__(self, loaded: Loaded) -> None:
         settings = loaded.config.gateway or GatewaySettings()
@@ -80,8 +80,8 @@ async def _sweep(endpoint: McpEndpoint) -> None:
 def serve_http(
     loaded: Loaded, open_kit: OpenKit, port: int, on_ready: Callable[[str], None]
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; `on_ready` is given the address. Raises `ConfigError` and
-    `ToolError`."""
+    """Serve until SIGTERM or Ctrl-C; `on_ready` is called with the address. Raises `ConfigError`
+    and `ToolError`."""
     application = make_app(loaded, open_kit)
     with listen(HOST, port) as sock:
         http: Any = partial(Http)

@@ -1,6 +1,6 @@
-"""Numbers about the gateway, in the text format of Prometheus.
+"""Metrics of the gateway, in the Prometheus text format.
 
-Labels have few values, and never what a person wrote: methods, routes, outcomes, models.
+Labels have few values and never contain text from people: methods, routes, outcomes, models.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 REQUEST_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0, 300.0)
 TURN_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 MAX_SERIES = 1_000
-"""Of one metric: label values beyond that are counted together."""
+"""Maximum label values of a metric; further ones are counted together."""
 OTHER = "other"
 _PREFIX = "clawkit_gateway_"
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
@@ -23,7 +23,7 @@ Labels = tuple[str, ...]
 
 
 class MetricCounter:
-    """Something that only grows, by label values."""
+    """A counter by label values."""
 
     def __init__(self, name: str, about: str, labels: Sequence[str] = ()) -> None:
         self.name, self.about, self.labels = f"{_PREFIX}{name}", about, tuple(labels)
@@ -40,7 +40,7 @@ class MetricCounter:
 
 
 class MetricHistogram:
-    """How long something takes, in seconds, by label values."""
+    """A histogram of durations in seconds, by label values."""
 
     def __init__(
         self, name: str, about: str, buckets: Sequence[float], labels: Sequence[str] = ()
@@ -68,7 +68,7 @@ class MetricHistogram:
 
 
 class Metrics:
-    """What is counted. The parts of the gateway call it where things happen."""
+    """All metrics; the parts of the gateway update them."""
 
     def __init__(self, methods: Callable[[str], bool] = lambda _: True) -> None:
         """`methods` says whether a method exists: a client can send any name."""
@@ -103,7 +103,7 @@ class Metrics:
         self.cost.add(model, by=usage.cost)
 
     def render(self, gauges: Mapping[str, tuple[str, float]]) -> bytes:
-        """Everything as text. `gauges` are values of now, by name, with what they are."""
+        """Render all metrics. `gauges` are current values with descriptions, by name."""
         lines: list[str] = []
         for name, (about, value) in gauges.items():
             lines += _head(_PREFIX + name, about, "gauge")

@@ -1,4 +1,4 @@
-"""Tells clients what happens in a session: agent events become events of the protocol."""
+"""Reports events of a session to clients: translates agent events to protocol events."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
 PIECE_S = 0.05
-"""Text is sent at most this often: every event repeats all of it."""
+"""Minimum interval of text events, because every one repeats the whole text."""
 _COMMANDS = ("exec", "process", "code_execution")
 _KNOWN = ("exitCode", "durationMs", "cwd")
-"""What is told of a command that has ended, as far as it is known."""
+"""Reported facts about an ended command, if known."""
 _NEVER_PLAIN = (
     *(events.Requested, events.Unanswered, events.ThinkingPiece, events.CallBegun),
     *(events.CallWritten, events.ResultStored),
@@ -36,13 +36,13 @@ Status = Literal["running", "ok", "error", "aborted", "timeout"]
 
 
 class RunRecord(Struct, eq=False, forbid_unknown_fields=True):
-    """One message to an agent, and what became of it: what survives a restart."""
+    """One message to an agent and its outcome: the part of a run that survives a restart."""
 
     id: str
     session: str
     client: str = ""
     digest: str = ""
-    """That of the request: its id stands for nothing else."""
+    """Digest of the request: an id must not be reused for another one."""
     owner: bool = False
     timeout_s: float | None = None
     max_turns: int | None = None
@@ -57,30 +57,30 @@ class RunRecord(Struct, eq=False, forbid_unknown_fields=True):
 
 
 class GatewayRun(RunRecord, eq=False):
-    """A run that this gateway knows of."""
+    """A run known to this gateway process."""
 
     message: User | None = None
-    """What was said, in a run of before the last start; None if it must not be resumed."""
+    """The message of a run from before the last start; None if it must not be resumed."""
     tries: int = 0
-    """How often it was resumed."""
+    """Number of times it was resumed."""
     turn: asyncio.Future[TurnEnded] | None = None
-    """Set once an agent has the message."""
+    """Set when an agent has the message."""
     ended: TurnEnded | None = None
     seq: int = 0
     decided: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set once it is recorded, or was not accepted."""
+    """Set when it is recorded, or was not accepted."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
     stop_reason: str = ""
     """Why it was stopped from outside."""
     on_text: Callable[[str], None] = no_listener
-    """Called with each new piece of an answer, and with the empty text after its last one."""
+    """Called with each new piece of an answer, and with an empty text at its end."""
 
     @property
     def agent(self) -> str:
         return parse_key(self.session).agent
 
     def settle(self, ended: TurnEnded) -> None:
-        """Take down how it ended."""
+        """Record how it ended."""
         how: dict[str, Status] = {"done": "ok", "aborted": "aborted", "timeout": "timeout"}
         usage, self.ended = ended.usage, ended
         self.status, self.text, self.error = how.get(ended.how, "error"), ended.text, ended.error
@@ -92,8 +92,8 @@ class GatewayRun(RunRecord, eq=False):
 
 
 def is_plain(event: Event) -> bool:
-    """Whether plain output shows an event, or has to know of it: of answers those with words, of
-    calls that they start or fail, and of a sub-agent that it begins, since it may ask something."""
+    """Whether plain output shows or needs an event: answers with text, starts and failures of
+    calls, and starts of sub-agents, which may ask questions."""
     match event:
         case events.ToolHappened(event=happened):
             kind = happened["type"]
@@ -107,15 +107,15 @@ def is_plain(event: Event) -> bool:
 
 
 class Narrator:
-    """The listener of one open agent. What no one hears is not made."""
+    """The listener of one open agent. Events without recipients are not created."""
 
     def __init__(
         self, gateway: Gateway, session: Session, agent: Agent | None = None, run_id: str = ""
     ) -> None:
-        """Without an agent, its events are told to no terminal. `run_id` is for turns that no
-        client asked for; by default each has a new one."""
+        """Without an agent, terminals get no events. `run_id` is for turns that no client
+        requested; by default each gets a new one."""
         self.run: GatewayRun | None = None
-        """The run whose turn is under way."""
+        """The run whose turn is running."""
         self._gateway, self._hub, self._store = gateway, gateway.hub, gateway.store
         self._metrics, self._began_s = gateway.metrics, 0.0
         self._id, self._key, self._name = session.id, session.key, session.agent
@@ -126,10 +126,10 @@ class Narrator:
         self._timer: asyncio.TimerHandle | None = None
         self._run_id = run_id
         self._own: GatewayRun | None = None
-        """A turn that no client asked for, such as reading the results of sub-agents."""
+        """A turn that no client requested, such as reading the results of sub-agents."""
         self._subagents: dict[str, Narrator] = {}
         self.on_notice: Callable[[str], None] = lambda _text: None
-        """Is given what happens after the turns of the session, such as the end of a command."""
+        """Called with events outside turns, such as the end of a background command."""
 
     def __call__(self, event: Event) -> None:
         self._feed(event)
@@ -169,12 +169,12 @@ class Narrator:
         return self._hub.audience(self._key).is_brief
 
     def _feed(self, event: Event) -> None:
-        """Send an event as it is to the terminals that show it."""
+        """Send an unchanged event to the terminals that show it."""
         audience = self._hub.audience(self._key)
         if self._agent is None or not audience.terminals:
             return
         if clients := audience.terminals if is_plain(event) else audience.full:
-            # Empty for a turn that no client asked for.
+            # Empty for a turn that no client requested.
             run = self.run.id if self.run is not None and self.run is not self._own else ""
             about = {"key": self._key, "run": run, "number": self._agent.last_number}
             send(clients, "clawkit.event", about | {"event": event})
@@ -201,7 +201,7 @@ class Narrator:
         run = self.run
         if run is None:
             return
-        if not self._run_id:  # those of sub-agents are part of the turn of their requester
+        if not self._run_id:  # turns of sub-agents are part of their requester's turn
             self._metrics.turns.add(ended.how)
             self._metrics.turn_s.observe(time.monotonic() - self._began_s)
         stop = "stop" if ended.how == "done" else ended.how
@@ -221,7 +221,7 @@ class Narrator:
         self.run = self._own = None
 
     def hear_subagent(self, event: Event) -> None:
-        """Tell what happens in a sub-agent, at any depth, as of any other session."""
+        """Report events of a sub-agent, at any depth, like those of any other session."""
         self._feed(event)
         if not isinstance(event, events.SubagentHappened):
             return
@@ -237,13 +237,13 @@ class Narrator:
         return [id_ for id_, each in self._subagents.items() if each._key == key]
 
     async def post(self, text: str) -> None:
-        """Tell people something that the agent says outside a turn of theirs."""
+        """Post a message of the agent to people, outside a turn of theirs."""
         run = GatewayRun(str(uuid.uuid4()), self._key)
         run.settle(TurnEnded("done", text=text))
         self.tell_end(run)
 
     def tell_end(self, run: GatewayRun) -> None:
-        """Tell how a run ended, to those who wait for its answer."""
+        """Report the end of a run to clients that wait for its answer."""
         if run.status == "ok":
             message = wire.text_message(run.text, run.ended_ms)
             self._chat("final", {"message": message, "stopReason": "stop"}, run)
@@ -255,14 +255,14 @@ class Narrator:
         self.changed(reason="agent.input.settled")
 
     def changed(self, **what: Any) -> None:
-        """Tell those who follow the list of sessions that this one has changed."""
+        """Notify followers of the session list that this one has changed."""
         clients = self._hub.wants("sessions.changed", lambda each: each.follows_sessions)
         if clients and (session := self._store.find(self._id)) is not None:
             payload = wire.session_event(self._gateway.shelf.row(session), **what)
             send(clients, "sessions.changed", payload, droppable=True)
 
     def _tell_message(self) -> None:
-        """Tell the last message, as it was stored."""
+        """Report the last stored message."""
         clients = self._hub.audience(self._key).following
         session = self._store.find(self._id) if clients else None
         if session is None or not (entries := self._store.history(self._id, 1)):
@@ -332,7 +332,7 @@ class Narrator:
         self._tell("lifecycle", {"phase": phase, "approvalId": approval, "toolCallId": call})
 
     def _tell_call(self, data: dict[str, Any]) -> None:
-        """Calls go to those who asked for them, and to those who follow the session."""
+        """Report calls to clients that asked for them, and to followers of the session."""
         audience = self._hub.audience(self._key)
         if (payload := self._payload("tool", data)) is not None:
             send(audience.calls, "agent", payload, droppable=True)

@@ -1,7 +1,7 @@
-"""Which commands a node may offer, who may approve them, and who may send them. Pure.
+"""The policy for node commands: who may offer, approve and send them. Pure.
 
-A command runs if the node offers it, a person has approved it, and it is among the usual ones of
-the node's platform or in `gateway.nodes.commands.allow`. Names are compared exactly; `deny` wins.
+A command runs if the node offers it, a person has approved it, and it is usual for the node's
+platform or in `gateway.nodes.commands.allow`. Names are compared exactly; `deny` wins.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _USUAL = {
     "windows": f"{_COMPUTER} {_DEVICE} camera.list location.get",
 }
 _UNKNOWN = "camera.list location.get system.notify"
-"""What takes pictures, records, sends or adds something is usual nowhere, and has to be allowed."""
+"""Commands that take pictures, record, send or add something are not usual on any platform and must
+be allowed explicitly."""
 _ALSO_CALLED = {"darwin": "macos", "win32": "windows"}
 _POWERFUL = frozenset(
     (
@@ -37,15 +38,15 @@ _POWERFUL = frozenset(
         *("computer.act", "mobile.ui.act", "mcp.tools.call.v1"),
     )
 )
-"""Needs `admin`: it gives away files, or control over the node."""
+"""Need `admin`: they expose files, or control the node."""
 APPROVALS_GET, APPROVALS_SET = "system.execApprovals.get", "system.execApprovals.set"
 EXEC = frozenset(("system.run", "system.run.prepare", APPROVALS_GET, APPROVALS_SET))
-"""Running commands on a node, and what decides about it, is not left to `node.invoke`: a command
-has to be approved here first."""
+"""Not available over `node.invoke`: commands that a node runs, and its approvals, must first be
+approved here."""
 
 
 def usual_commands(platform: str) -> frozenset[str]:
-    """The commands of a platform, given as a node names it, such as `macOS 26.1`."""
+    """The commands of a platform, in the node's own spelling, such as `macOS 26.1`."""
     word = normal(platform).partition(" ")[0]
     return frozenset(_USUAL.get(_ALSO_CALLED.get(word, word), _UNKNOWN).split())
 
@@ -60,7 +61,7 @@ def allowed_commands(platform: str, settings: GatewayNodes) -> frozenset[str]:
 
 
 def approval_scopes(commands: Iterable[str]) -> list[str]:
-    """What a person needs to approve a node with these commands."""
+    """The scopes needed to approve a node with these commands."""
     given = set(commands)
     if given & (_POWERFUL | EXEC | {"system.which"}):
         return [PAIRING, ADMIN]

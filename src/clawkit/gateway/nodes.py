@@ -1,4 +1,4 @@
-"""Nodes: devices that offer commands. What they offer, and commands that are sent to them."""
+"""Nodes: devices that offer commands, and the commands sent to them."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
 KEEP_MS = 300_000
-"""How long the answer of a node is kept for a request that is sent again."""
+"""Seconds that a node's answer is kept for repeated requests."""
 
 _STATES = ("unapproved", "approved"), ("pending-approval", "pending-reapproval")
 
 
 class NodeResult(Struct, frozen=True):
-    """How a command ended on a node."""
+    """The outcome of a command on a node."""
 
     ok: bool
     payload: str = "null"
-    """JSON."""
+    """The result as JSON."""
     code: str = ""
     message: str = ""
 
@@ -53,7 +53,7 @@ class Nodes:
         self.stats: dict[str, dict[str, Any]] = {}
 
     def join(self, client: GatewayConnection) -> None:
-        """Note what a node offers. What was not approved before waits for a person."""
+        """Record what a node offers. New offers wait for approval."""
         offered, devices = client.connect, self._gateway.devices
         allowed = self._allowed(offered.client.platform)
         commands = sorted(each for each in set(offered.commands) if each in allowed)
@@ -63,7 +63,7 @@ class Nodes:
             self._gateway.hub.broadcast("node.pair.requested", pending)
 
     def leave(self, client: GatewayConnection) -> None:
-        """Fail what a node will no longer answer."""
+        """Fail the pending calls of a disconnected node."""
         for owner, answer in self._waiting.values():
             if owner is client and not answer.done():
                 answer.set_result(_failed("NOT_CONNECTED", "the node has disconnected"))
@@ -78,7 +78,7 @@ class Nodes:
         return found[-1] if found else None
 
     def commands(self, paired: Paired) -> list[str]:
-        """What may be sent to a node: offered, approved, and allowed now."""
+        """The commands that may be sent to a node: offered, approved, and currently allowed."""
         approved = set(paired.node.approved.commands) if paired.node.approved else set()
         allowed = approved & self._allowed(paired.about.platform)
         if (client := self.connection(paired.about.device_id)) is not None:
@@ -89,14 +89,14 @@ class Nodes:
         return [each for each in self._gateway.devices.paired() if "node" in each.tokens]
 
     def get_asked(self, request: str) -> Paired:
-        """The node that asks for something with this request."""
+        """The node that made this request."""
         for each in self.all():
             if each.node.asked_id == request != "":
                 return each
         raise NotFoundError("unknown requestId")
 
     def settle_offer(self, request: str, *, approve: bool) -> Paired:
-        """Approve or reject what a node asks for, and tell everyone."""
+        """Approve or reject the request of a node, and notify clients."""
         id_ = self.get_asked(request).about.device_id
         found = self._gateway.devices.settle_offer(id_, request, now_ms(), approve=approve)
         self.tell_resolved(request, id_, "approved" if approve else "rejected")
@@ -126,7 +126,7 @@ class Nodes:
         return row | {key: value for key, value in optional.items() if value}
 
     def pending_row(self, paired: Paired) -> dict[str, Any]:
-        """What a node offers and nobody has approved yet."""
+        """The pending offer of a node, as clients see it."""
         asked = paired.node.asked or NodeSurface()
         row = {key: value for key, value in self.row(paired).items() if key != "pendingRequestId"}
         row |= {"requestId": paired.node.asked_id, "ts": paired.node.asked_ms}
@@ -147,7 +147,7 @@ class Nodes:
     async def invoke(
         self, node: str, command: str, params: str, timeout_ms: int, client: str, key: str
     ) -> NodeResult:
-        """Have a node do something. With the key of an earlier call of that client, its answer.
+        """Run a command on a node; with the idempotency key of an earlier call, return its answer.
         Raises `GatewayError`."""
         call = self._calls.get((client, key))
         if call is None:
@@ -177,9 +177,9 @@ class Nodes:
         if command not in self.commands(paired):
             details = {"reason": "command not allowlisted", "command": command}
             raise invalid(
-                f"node command not allowed: {command[:80]!r}; the node has to offer it, a person "
-                "has to approve it (node.pair.approve), and it has to be usual for the platform or "
-                "in gateway.nodes.commands.allow",
+                f"node command not allowed: {command[:80]!r}; the node must offer it, a person "
+                "must approve it (node.pair.approve), and it must be usual for the platform or in "
+                "gateway.nodes.commands.allow",
                 details,
             )
         if (client := self.connection(node)) is None:
@@ -205,7 +205,7 @@ class Nodes:
         return result
 
     def settle(self, client: GatewayConnection, id_: str, result: NodeResult) -> bool:
-        """Take an answer, from the connection that was asked; False if it comes too late."""
+        """Accept an answer from the connection that was asked; False if it is too late."""
         owner, answer = self._waiting.get(id_, (None, None))
         if owner is not client or answer is None or answer.done():
             return False
@@ -213,7 +213,7 @@ class Nodes:
         return True
 
     def _make_room(self) -> None:
-        """Forget answers that are old, and the oldest ones if they take too much room."""
+        """Drop expired answers, and the oldest ones if they use too much memory."""
         room, limit = MAX_BUFFERED, now_ms() - KEEP_MS
         ended = [(key, call) for key, call in self._calls.items() if call.answer.done()]
         for key, call in reversed(ended):

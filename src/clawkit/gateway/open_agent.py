@@ -1,4 +1,4 @@
-"""An open agent of the gateway: whether it is busy, and with whose rights it works."""
+"""An open agent of the gateway: its activity and its rights."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def shutting_down() -> GatewayError:
 
 
 def merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
-    """What all clients have lent to a session."""
+    """The merged overrides that clients have lent to a session."""
     return {name: value for each in lent.values() for name, value in each.items()}
 
 
 class Opening(Struct, frozen=True):
-    """How the agent of a session is opened that was made for one purpose, such as a job."""
+    """Options for the agent of a special-purpose session, such as that of a job."""
 
     model: str | Model = ""
     fallbacks: tuple[str, ...] = ()
     thinking: Level | None = None
     allow: tuple[str, ...] | None = None
-    """The only tools, as far as policy allows them."""
+    """The only allowed tools, within policy."""
     is_light: bool = False
-    """Without the files of the workspace in the prompt."""
+    """Whether to leave workspace files out of the prompt."""
     approver: Approver | None = None
     heartbeat: HeartbeatControl | None = None
     """The heartbeat that the session is opened for."""
 
     def open(self, loaded: Loaded, key: str, id_: str, workspace: str, *, owner: bool) -> Agent:
-        """The agent of a session: of a stored one with its id, or of a new one."""
+        """Open the agent of a session: a stored one by its id, or a new one."""
         parsed = parse_key(key)
         return Agent.open(
             loaded,
@@ -98,7 +98,7 @@ class Open:
             self.used_at = time.monotonic()
 
     def limit(self, max_turns: int | None = None, max_cost: float | None = None) -> None:
-        """Limit turns from now on; by default as configured."""
+        """Set limits for further turns; by default the configured ones."""
         config = self.agent.kit.config
         settings = config.agents.get(self.agent.kit.run.scope.agent)
         self.agent.conversation.limits = limits_of(config, settings, max_turns, max_cost)
@@ -110,27 +110,27 @@ class Open:
 
     @property
     def has_turns(self) -> bool:
-        """Whether a turn runs or waits, or has ended and was not told yet."""
+        """Whether a turn is running, waiting, or ended but not yet reported."""
         lane = self.agent.turns.lane
         return bool(self.runs) or lane.is_busy or bool(lane.waiting)
 
     @property
     def has_subagents(self) -> bool:
-        """Whether sub-agents work, or have results that the model has not read."""
+        """Whether sub-agents are active, or have results that the model has not read."""
         agent, delegation = self.agent, self.agent.delegation
         is_active = delegation is not None and delegation.subagents.active(agent.session_id)
         return bool(is_active) or agent.has_results
 
     async def rest(self) -> None:
-        """Wait until it has no turns; who came first goes on first."""
+        """Wait until it has no turns; waiters continue in order of arrival."""
         async with self._door:
             while self.has_turns:
                 await self.agent.turns.lane.idle()
-                await asyncio.sleep(POLL_S)  # a lane that is held is idle, too
+                await asyncio.sleep(POLL_S)  # a held lane counts as idle
 
     @property
     def works_in_background(self) -> bool:
-        """Whether something runs that is not a turn: calls, sub-agents, commands."""
+        """Whether anything but turns is running: calls, sub-agents, commands."""
         if self._users or self.has_subagents:
             return True
         run = self.agent.kit.run

@@ -1,6 +1,6 @@
 """OpenAI's APIs, with agents as models: `/v1/chat/completions`, `/v1/models`, `/v1/responses`.
 
-Both name an agent and a session, and say something in it; one way to run a turn serves both.
+Both APIs select an agent and a session and post a message; they share the code that runs the turn.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES = 20 * 1024**2
 PREFIXES = ("openclaw", "clawkit")
-"""First words of model ids; the first is the one that is listed."""
+"""Prefixes of model ids; the first one is used in lists."""
 _ROLES = {"user": "User", "assistant": "Assistant", "tool": "Tool", "function": "Tool"}
 _SYSTEM = ("system", "developer")
 _TEXTS = ("text", "input_text", "output_text")
@@ -40,8 +40,8 @@ class Message(Struct, frozen=True):
 
 
 class ApiRequest(Struct, frozen=True, kw_only=True):
-    """The body of a request. Fields that clawkit has no use for, such as a temperature, are
-    ignored: programs send many."""
+    """The body of a request. Unsupported fields, such as a temperature, are ignored, because
+    programs send many."""
 
     model: Short
     stream: bool | None = False
@@ -70,10 +70,10 @@ def _find_agent(gateway: Gateway, model: str, request: Request) -> str:
 
 
 class HttpTurn(ABC):
-    """A turn that an HTTP request has started, and the answer to that request."""
+    """A turn started by an HTTP request, and the answer to that request."""
 
     space: str
-    """Where the sessions of requests that name none are."""
+    """Name prefix for the sessions of requests that name none."""
     run: GatewayRun
 
     def __init__(self, gateway: Gateway, body: ApiRequest) -> None:
@@ -88,11 +88,11 @@ class HttpTurn(ABC):
 
     @abstractmethod
     def events(self) -> AsyncIterator[bytes]:
-        """The answer as it is written."""
+        """The answer as it is generated, as events."""
 
     async def answer(self, request: Request, messages: list[Message]) -> Response:
-        """Say the last message in the session that the request names by header or user, or the
-        whole conversation in a new one below `space`. Raises `HttpError`."""
+        """Post the last message to the session named by header or user, or the whole conversation
+        to a new one below `space`. Raises `HttpError`."""
         live, body = self._gateway.live, self._body
         agent = _find_agent(self._gateway, body.model, request)
         key = request.headers.get("x-openclaw-session-key", "").strip()
@@ -127,7 +127,7 @@ class HttpTurn(ABC):
             await self._stop()
 
     async def _stop(self) -> None:
-        """Stop the run of a client that has left."""
+        """Stop the run of a disconnected client."""
         if not self.run.over.is_set():
             await self._gateway.live.abort(self.run.session, self.run.id)
 
@@ -138,14 +138,14 @@ class HttpTurn(ABC):
         return "" if run.status == "ok" else run.error or f"the run ended: {run.status}"
 
     def usage(self, first: str, second: str) -> dict[str, int]:
-        """What the run used, under these names, as these APIs count: cached input is input."""
+        """Token usage under the given names, as these APIs count: cached input is input."""
         used = self.run.usage
         kinds = ("input", "cacheRead", "cacheWrite")
         given, written = sum(used.get(kind, 0) for kind in kinds), used.get("output", 0)
         return {first: given, second: written, "total_tokens": given + written}
 
     async def pieces(self) -> AsyncIterator[str]:
-        """The text as it is written, until the run is over. Answers are separate paragraphs."""
+        """The text as it is generated, until the run is over. Answers are separate paragraphs."""
         waiting = asyncio.ensure_future(self.run.over.wait())
         waiting.add_done_callback(lambda _: self._pieces.put_nowait(None))
         said, gap = False, ""
@@ -179,13 +179,13 @@ def _system(messages: list[Message]) -> list[str]:
 
 
 def _last_words(messages: list[Message]) -> str:
-    """What is new in a conversation that the gateway keeps."""
+    """The new message of a conversation that the gateway stores."""
     said = [each for each in messages if each.role == "user"]
     return "\n\n".join([*_system(messages), *(read_text(each.content) for each in said[-1:])])
 
 
 def _conversation(messages: list[Message]) -> str:
-    """A whole conversation as one message, for one that the gateway does not keep."""
+    """A whole conversation as one message, for a session that the gateway does not store."""
     said = [each for each in messages if each.role in _ROLES]
     if len(said) == 1:
         return _last_words(messages)
@@ -194,7 +194,7 @@ def _conversation(messages: list[Message]) -> str:
 
 
 async def _enter(gateway: Gateway, request: Request, *, is_on: bool) -> None:
-    """An endpoint is not found unless it is turned on."""
+    """Answer 404 unless the endpoint is enabled."""
     if not is_on:
         raise http.not_found()
     await http.check_login(gateway, request)
@@ -279,7 +279,7 @@ class TextOptions(Struct, frozen=True):
 
 
 class ResponseRequest(ApiRequest, frozen=True, kw_only=True):
-    """What would change the answer and is not supported is refused."""
+    """Unsupported fields that would change the answer are refused."""
 
     input: str | Annotated[list[InputItem], Meta(min_length=1, max_length=2_000)]
     instructions: str | None = None
@@ -300,7 +300,7 @@ async def respond(gateway: Gateway, request: Request) -> Response:
 
 
 def _check(body: ResponseRequest) -> None:
-    """Refuse what is not supported. Raises `HttpError`."""
+    """Refuse unsupported fields. Raises `HttpError`."""
     form = body.text.format.type if body.text and body.text.format else "text"
     refused = {
         f"previous_response_id is not supported; {_CONTINUE}": body.previous_response_id,
@@ -354,7 +354,7 @@ class ResponseTurn(HttpTurn):
         return item | {"id": f"msg_{self.run.id}", "phase": "final_answer", "status": status}
 
     async def events(self) -> AsyncIterator[bytes]:
-        """Deltas are everything the agent says; what is done is its last answer."""
+        """Deltas contain everything the agent writes; the final text is its last answer."""
         item = {"item_id": f"msg_{self.run.id}", "output_index": 0, "content_index": 0}
         yield self._event("created", response=self._response("in_progress"))
         yield self._event("in_progress", response=self._response("in_progress"))

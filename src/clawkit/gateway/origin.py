@@ -1,8 +1,8 @@
-"""Where a connection comes from: its address behind proxies, and its Host and Origin headers.
+"""The origin of a connection: its address behind proxies, and its Host and Origin headers.
 
 A browser lets any page connect to this machine. Two checks keep pages out: the Host header must be
-an address or a name of this gateway (a page that had its own name resolved to this machine sends
-that name), and an Origin must be that same host or be allowed by name.
+an address or a name of this gateway (which stops DNS rebinding), and an Origin must be that same
+host or be allowed explicitly.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ class Place(Struct, frozen=True):
 
     address: str
     is_local: bool = False
-    """A program on this machine, not behind a proxy: nothing from the address of a proxy is."""
+    """Whether it is a program on this machine, not behind a proxy."""
     is_browser: bool = False
     refused: str = ""
     bad_origin: bool = False
     user: str = ""
-    """Who a trusted proxy says it is, if logins are left to the proxy."""
+    """The user named by a trusted proxy, if logins are delegated to it."""
 
     @property
     def who(self) -> str:
-        """Whom limits count. This machine is not what a proxy says has a loopback address."""
+        """The identity that limits count. A loopback address from a proxy is not this machine."""
         return "local" if self.is_local else self.address
 
 
@@ -60,11 +60,10 @@ class OriginPolicy(Struct, frozen=True):
     trusted_proxies: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
-    """Names of this machine, beside addresses and `localhost`."""
+    """Names of this machine, in addition to addresses and `localhost`."""
     login: TrustedProxy | None = None
-    """How a trusted proxy names the user it has authenticated, if logins are left to proxies. On
-    this machine every program can send such headers, so that a proxy here is not believed unless
-    that is allowed."""
+    """How a trusted proxy names its authenticated user, if logins are delegated to proxies. Every
+    local program can send such headers, so a local proxy is not trusted unless allowed."""
 
 
 def check_policy(policy: OriginPolicy) -> None:
@@ -96,7 +95,7 @@ def _is_network(text: str) -> bool:
 def _is_origin(text: str) -> bool:
     try:
         parts = urlsplit(text.rstrip("/"))
-        is_port = parts.port != 0  # a bad one raises
+        is_port = parts.port != 0  # an invalid port raises
     except ValueError:
         return False
     is_exact = text.rstrip("/").lower() == f"{parts.scheme}://{parts.netloc}".lower()
@@ -126,7 +125,7 @@ def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) ->
     address = _behind(policy, peer, headers) if forwarded else peer
     is_browser = "origin" in headers
     host = _only(headers, "host")
-    # A proxy elsewhere may pass on any name. Here, a browser can send the headers of one itself.
+    # A remote proxy may forward any name. Locally, a browser can forge proxy headers.
     if (not forwarded or is_loopback(peer)) and not _is_own_host(policy, host):
         return Place(address, is_browser=is_browser, refused=BAD_HOST)
     bad = is_browser and not _is_own_origin(policy, _only(headers, "origin"), host)
@@ -137,7 +136,7 @@ def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) ->
 
 
 def find_user(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> str:
-    """The user whom a trusted proxy has authenticated; empty if there is none who may log in."""
+    """The user authenticated by a trusted proxy; empty if none may log in."""
     login = policy.login
     if login is None or not is_within(peer, policy.trusted_proxies):
         return ""
@@ -174,8 +173,8 @@ def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None
 
 
 def _behind(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> str:
-    """The client of the proxies, if all headers agree; else the proxy stands for its clients. A
-    header that the proxy does not set itself may be the client's own."""
+    """The client behind the proxies, if all headers agree; else the proxy itself. A header that the
+    proxy does not set may be forged by the client."""
     named = {_client(policy, _parts(headers, name)) for name in ("x-forwarded-for", "x-real-ip")}
     named.add(_client(policy, [_for(part) for part in _parts(headers, "forwarded")]))
     named.discard(None)
@@ -195,8 +194,8 @@ def _for(part: str) -> str:
 
 
 def _client(policy: OriginPolicy, chain: list[str]) -> str | None:
-    """The last address that is not itself a trusted proxy; None if there is none, and empty if
-    what is there is no address."""
+    """The last address that is not a trusted proxy; None if there is none, empty if it is
+    invalid."""
     for each in reversed(chain):
         with_port = _WITH_PORT.fullmatch(each)
         address = _parse((with_port[1] or with_port[2]) if with_port else each)

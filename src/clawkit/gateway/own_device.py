@@ -1,9 +1,9 @@
-"""The device identity of this home, for gateways elsewhere.
+"""The device identity of this home, for remote gateways.
 
-A gateway gets the configured secret once, to pair this device. From then on it gets a device token,
-which is worth nothing without the key of this home: another program that listens at its address
-later learns no secret that it could use afterwards. It can still pass on a login to the gateway as
-it happens, and use that connection: only TLS with a known certificate ties a login to its channel.
+A gateway gets the configured secret once, to pair this device. After that it gets a device token,
+which is useless without the key of this home: another program that later listens at its address
+learns no reusable secret. It can still relay a login to the gateway and use that connection: only
+TLS with a known certificate binds a login to its channel.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MAX_BYTES = 1024**2
 
 
 def tokens_file() -> str:
-    """The tokens that this device was given, by the address of the gateway."""
+    """The file with this device's tokens, by gateway address."""
     return os.path.join(home(os.environ), "gateway", "device-tokens.json")
 
 
 def log_in_as_device(
     link: Link, params: dict[str, Any], challenge: dict[str, Any], timeout_s: float
 ) -> Any:
-    """Log in with the device token of this gateway, else with its secret; returns the hello."""
+    """Log in with the device token for this gateway, else with its secret; returns the hello."""
     url, tokens = link.target.url, _read_tokens()
     if token := tokens.get(url, ""):
         params["auth"] = {"deviceToken": token}
@@ -50,14 +50,14 @@ def log_in_as_device(
 
 def _advise(error: CallError) -> str:
     if error.code == "PAIRING_REQUIRED":
-        from shlex import quote  # what is to be typed must not be another command
+        from shlex import quote  # the command to type must not be injectable
 
         params = json.dumps({"requestId": error.error["details"].get("requestId", "")})
         how = f"clawkit gateway call device.pair.approve --params {quote(params)}"
         return f"; on its machine, type: {how}"
     if error.code in ("AUTH_DEVICE_TOKEN_MISMATCH", "AUTH_SCOPE_MISMATCH"):
         return (
-            ". It does not know this device any more, or something else listens there. If you "
+            ". It no longer knows this device, or another program listens there. If you "
             f"trust it, remove {tokens_file()} to log in with its secret again"
         )
     if error.code.startswith("AUTH_"):
@@ -82,9 +82,10 @@ def own_identity() -> tuple[Any, str, str]:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
         from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
     except ImportError:
-        raise ToolInputError(
-            "a gateway elsewhere needs cryptography; install with: pip install 'clawkit[gateway]'"
-        ) from None
+        from clawkit.installation import how_to_add
+
+        how = how_to_add("gateway")
+        raise ToolInputError(f"a remote gateway needs cryptography; install with: {how}") from None
     from clawkit.gateway.devices import load_key
 
     seed = load_key(os.path.join(home(os.environ), "gateway", "own-device.key"))

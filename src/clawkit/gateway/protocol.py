@@ -1,6 +1,6 @@
 """The frames of the wire protocol: limits, errors, the connect request, and their JSON.
 
-Times are in milliseconds here and nowhere else. Frames are decoded once, into closed structs.
+Times are in milliseconds only here. Frames are decoded once, into closed structs.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from clawkit.core.tasks import in_thread
 PROTOCOL, PROBE_PROTOCOL = 4, 3
 MAX_FRAME_BEFORE_HELLO = 64 * 1024
 BIG = 256 * 1024
-"""Frames from this size on are not decoded between the requests of other clients."""
+"""Frames of at least this size are decoded in a thread."""
 MAX_FRAME = 25 * 1024**2
 MAX_BUFFERED = 50 * 1024**2
 TICK_MS, PING_S = 30_000, 25.0
 HELLO_S = 15.0
 MAX_REASON_BYTES = 120
-"""Of a close frame."""
+"""Maximum bytes of the reason in a close frame."""
 ACCESS_CHANGED = 4001
-"""Closes a connection whose device may no longer do what it was admitted for."""
+"""Close code for a connection whose device has lost rights."""
 MAX_ATTACHMENT, MAX_IMAGE = 19_464_192, 6_291_456
 
 Code = Literal["INVALID_REQUEST", "UNAVAILABLE", "FORBIDDEN", "NOT_PAIRED", "APPROVAL_NOT_FOUND"]
 Role = Literal["operator", "node"]
 Shows = Literal["all", "plain"]
-"""Which events of an agent a terminal shows: plain output shows no results, among others."""
+"""The events of an agent that a terminal shows: plain output shows fewer, for example no
+results."""
 _IDS = (
     "cli gateway-client openclaw-tui openclaw-control-ui webchat webchat-ui node-host "
     "openclaw-probe openclaw-macos openclaw-linux openclaw-ios openclaw-watchos openclaw-android "
@@ -42,10 +43,10 @@ ClientId = Annotated[str, Meta(pattern=f"^({'|'.join(_IDS.split())})$")]
 ClientMode = Literal["cli", "ui", "webchat", "backend", "node", "probe", "worker", "test"]
 Word = Annotated[str, Meta(min_length=1, max_length=200)]
 Short = Annotated[str, Meta(max_length=1_000)]
-"""A key, id, path or name: none of them is so long that looking at it takes time."""
+"""A key, id, path or name; bounded, so that processing it is cheap."""
 Words = Annotated[list[Word], Meta(max_length=200)]
 Ignored = bool | int | Short | msgspec.UnsetType
-"""What clients send and means nothing here: the answer lists it as `ignored`."""
+"""Parameters that clients send but that have no effect: the answer lists them as `ignored`."""
 
 T = TypeVar("T")
 
@@ -117,7 +118,7 @@ class ClientInfo(Closed, frozen=True):
 
 
 class ConnectAuth(Closed, frozen=True):
-    """Secrets of a connect request; None and the empty text are no secret."""
+    """Secrets of a connect request; None and empty text count as no secret."""
 
     token: str | None = None
     password: str | None = None
@@ -128,7 +129,7 @@ class ConnectAuth(Closed, frozen=True):
 
 
 class DeviceClaim(Closed, frozen=True):
-    """The device that a client says it is, with a signature over our nonce."""
+    """The claimed device of a client, with a signature over our nonce."""
 
     id: str
     public_key: str
@@ -138,7 +139,7 @@ class DeviceClaim(Closed, frozen=True):
 
 
 class ModelCatalogWish(Closed, frozen=True):
-    """Asks for the models of a session together with the hello."""
+    """Requests the models of a session together with the hello."""
 
     session_key: Short
 
@@ -176,12 +177,12 @@ def ignored(params: Struct) -> dict[str, list[str]]:
 
 
 async def aside(size: int, work: Callable[..., T], *given: Any) -> T:
-    """Do work on that many bytes in a thread if it would make other clients wait."""
+    """Run work on `size` bytes, in a thread if it would make other clients wait."""
     return cast("T", await in_thread(work, *given)) if size > BIG else work(*given)
 
 
 def decode_request(text: str) -> RequestFrame:
-    """Decode a frame. Raises ValueError, also for one that is nested too deeply."""
+    """Decode a frame. Raises ValueError, including for excessive nesting."""
     try:
         return _DECODER.decode(text)
     except RecursionError:
@@ -206,7 +207,7 @@ _AT = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
 
 
 def _explain(problem: str) -> str:
-    """A validation error in the words of the protocol."""
+    """A validation error in the wording of the protocol."""
     found = _AT.fullmatch(problem)
     problem, path = (found[1], found[2]) if found else (problem, "")
     where = re.sub(r"\.|\[(\d+|\.\.\.)\]", lambda part: f"/{part[1] or ''}", path)
@@ -222,7 +223,7 @@ def encode(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        plain = msgspec.to_builtins(value, enc_hook=msgspec.json.decode)  # for what is JSON already
+        plain = msgspec.to_builtins(value, enc_hook=msgspec.json.decode)  # for embedded JSON
         return msgspec.json.encode(_repaired(plain))
 
 
@@ -247,7 +248,7 @@ def refusal(id_: str, error: GatewayError) -> bytes:
 def event(
     name: str, payload: bytes, seq: int | None = None, state: dict[str, int] | None = None
 ) -> bytes:
-    """An event frame around a payload that is JSON already."""
+    """An event frame around a payload that is already JSON."""
     end = b"" if seq is None else b',"seq":%d' % seq
     if state is not None:
         end += b',"stateVersion":' + encode(state)

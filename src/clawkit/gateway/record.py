@@ -1,6 +1,6 @@
-"""Which gateway runs for this home: its process, its address, and how it was started.
+"""The record of this home's gateway: its process, its address, and how it was started.
 
-Light, like all modules for the commands that start, stop and use it: no libraries of the server.
+Cheap to import, like all modules for the commands that start, stop and use it: no server libraries.
 """
 
 import json
@@ -19,7 +19,7 @@ MAX_BYTES = 64 * 1024
 
 
 class RunningGateway(NamedTuple):
-    """A gateway that is ready, as it describes itself in its home."""
+    """The record that a ready gateway writes to its home."""
 
     pid: int
     since: str
@@ -30,24 +30,24 @@ class RunningGateway(NamedTuple):
     config: str | None
     """The configuration file; None if there was none."""
     asked_port: int | None
-    """The port that was given on the command line."""
+    """The port given on the command line."""
     secret: str
-    """What the commands of this home log in with. Each gateway makes a new one: whatever listens on
-    the port after it cannot use it."""
+    """The login secret for commands of this home. Each gateway generates a new one, so that a later
+    listener on the port cannot use it."""
     serves_commands: bool
     """Whether commands use it: `gateway.useForCommands`, and not `gateway.mode: remote`."""
     files: dict[str, list[int]]
     """The state of each configuration file when it was read."""
     fingerprint: str = ""
-    """Of the certificate; empty without TLS."""
+    """Fingerprint of the certificate; empty without TLS."""
     config_problem: str = ""
-    """Why the configuration file as it is now is not used."""
+    """Why the current configuration file is not used."""
     restart_needed: tuple[str, ...] = ()
-    """Settings that were changed, and apply after a restart."""
+    """Changed settings that apply after a restart."""
 
     @property
     def near(self) -> str:
-        """The address at which programs on this machine reach it."""
+        """Its address for programs on this machine."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104
 
     @property
@@ -57,10 +57,10 @@ class RunningGateway(NamedTuple):
 
 
 class GatewayState(NamedTuple):
-    """What is known about the gateway of this home."""
+    """The state of this home's gateway."""
 
     pid: int
-    """The process that holds its lock; 0 if none does."""
+    """The process that holds its lock; 0 if none."""
     record: RunningGateway | None
 
     @property
@@ -69,7 +69,7 @@ class GatewayState(NamedTuple):
 
     @property
     def stale(self) -> RunningGateway | None:
-        """A gateway that was killed, or has crashed, so that it could not remove its record."""
+        """The record of a gateway that was killed or crashed."""
         return self.record if self.pid == 0 else None
 
 
@@ -87,7 +87,7 @@ def look() -> GatewayState:
     pid = _holder(path)
     record = read_record()
     if pid == 0 and record is not None:
-        pid = _holder(path)  # one may have started between the two
+        pid = _holder(path)  # it may have started in between
     if pid and record is not None and record.pid != pid:
         record = None
     return GatewayState(pid, record)
@@ -124,7 +124,7 @@ def write_record(
     files: Iterable[str],
     fingerprint: str,
 ) -> None:
-    """Record that this process is the gateway, and ready. Raises OSError."""
+    """Record that this process is the gateway and is ready. Raises OSError."""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     read = {each: sign_file(each) for each in files}
     about = (os.getpid(), since, host, port, __version__, started_by, config, asked_port)
@@ -137,7 +137,7 @@ def _write(record: RunningGateway) -> None:
 
 
 def sign_file(path: str) -> list[int]:
-    """What changes when a file does, or who may read it; empty if there is none."""
+    """Differs if a file or its permissions have changed; empty if it does not exist."""
     try:
         found = os.stat(path)
     except OSError:
@@ -146,13 +146,13 @@ def sign_file(path: str) -> list[int]:
 
 
 def note_config(problem: str, restart_needed: Iterable[str], files: Iterable[str]) -> None:
-    """Record what of the configuration file is not in force, if this process has a record."""
+    """Record which configuration is not in force, if this process has a record."""
     record = read_record()
     if record is not None and record.pid == os.getpid():
         read = {each: sign_file(each) for each in files}
         waiting = tuple(restart_needed)
         changed = record._replace(config_problem=problem, restart_needed=waiting, files=read)
-        with suppress(OSError):  # the log has it, too
+        with suppress(OSError):  # it is also logged
             _write(changed)
 
 

@@ -1,4 +1,4 @@
-"""Takes up a changed configuration file while the gateway runs."""
+"""Applies a changed configuration file while the gateway runs."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ _SETTINGS: dict[Kind, tuple[str, ...]] = {
     "none": NO_EFFECT,
 }
 KINDS = {name: kind for kind, names in _SETTINGS.items() for name in names}
-"""What a change of these settings, and of those below, needs: nothing, and it applies from the next
-message to a session on; a restart, because `combine` keeps them; or it has no effect."""
+"""The effect of changes to these settings and those below them: from the next message to a session
+on, after a restart (`combine` keeps the old values), or none."""
 POLL_S = 0.5
 SETTLE_S = 0.2
-"""How long a file must stay the same before it is read: editors write in several steps."""
+"""Seconds that a file must stay unchanged before it is read, because editors write in several
+steps."""
 log = logging.getLogger(__name__)
 
 
 def kind_of(path: Path) -> Kind:
-    """What a change of a setting needs: the longest entry counts, and what is not listed needs a
-    restart."""
+    """The kind of a setting by its longest matching entry; unlisted settings need a restart."""
     found = [each for each in KINDS if covers(each.split("."), path)]
     return KINDS[max(found, key=lambda each: each.count("."))] if found else "restart"
 
 
 def covers(pattern: Sequence[str], path: Path) -> bool:
-    """Whether a path is at or below what a pattern names; `*` is any one key."""
+    """Whether a path matches a pattern or is below it; `*` matches any one key."""
     pairs = zip(pattern, map(str, path), strict=False)
     return len(pattern) <= len(path) and all(want in ("*", part) for want, part in pairs)
 
 
 def combine(new: Loaded, started: Loaded) -> Loaded:
-    """The new configuration, with the settings of the start that need a restart."""
+    """The new configuration, with the old values of settings that need a restart."""
     old = started.config
     session = replace(new.config.session, store=old.session.store)
     kept = replace(new.config, gateway=old.gateway, logging=old.logging, session=session)
@@ -67,8 +67,8 @@ def combine(new: Loaded, started: Loaded) -> Loaded:
 
 
 def changed_paths(old: Any, new: Any, path: Path = ()) -> Iterator[Path]:
-    """The settings that differ in two texts, as written there, or in two configurations, where
-    spelling does not matter and defaults count."""
+    """The settings that differ between two texts (as written) or between two configurations
+    (regardless of spelling, including defaults)."""
     keys: Any
     if old == new:
         return
@@ -84,7 +84,7 @@ def changed_paths(old: Any, new: Any, path: Path = ()) -> Iterator[Path]:
 
 
 class ConfigWatch:
-    """The configuration file of a gateway: what of it is in force, and why not all of it is."""
+    """The configuration file of a gateway: which settings are in force, and why others are not."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -98,20 +98,20 @@ class ConfigWatch:
         """The file when it was last valid."""
         self._seen = self._stamp()
         self._reading = asyncio.Lock()
-        """What was read later is taken up later."""
+        """Keeps reads and their application in order."""
 
     @property
     def file(self) -> str:
-        """The configuration file; a name such as `<mapping>` if the gateway was not given one."""
+        """The configuration file; a name such as `<mapping>` if there is none."""
         return self._gateway.loaded.file or config_file(os.environ)
 
     def describe(self) -> dict[str, Any]:
-        """For clients."""
+        """The state of the configuration, for clients."""
         issues = [{"path": each.path, "message": each.message} for each in self.issues]
         return {"valid": not issues, "issues": issues, "restartNeeded": self.waiting}
 
     def _stamp(self) -> dict[str, list[int]]:
-        """Changes whenever one of the files does, also when it is replaced."""
+        """Differs whenever one of the files was changed or replaced."""
         broken = [each.file for each in self.issues if each.file]
         files = {self.file, *self._gateway.loaded.files, *broken, f"{home(os.environ)}/.env"}
         return {each: sign_file(each) for each in files}
@@ -123,21 +123,21 @@ class ConfigWatch:
         return [path for path in changed if kind_of(path) in fixed]
 
     async def watch(self) -> None:
-        """Take up every change, until cancelled."""
+        """Apply every change, until cancelled."""
         if self.mode == "off" or self.file.startswith("<"):
             return
         while True:
             await asyncio.sleep(POLL_S)
             if (now := self._stamp()) != self._seen:
                 await asyncio.sleep(SETTLE_S)
-                if self._stamp() == now != self._seen:  # and no request has taken it up
+                if self._stamp() == now != self._seen:  # and no request has applied it
                     await self.reload()
                     if self.mode == "restart" and self.waiting:
                         self._gateway.request_restart("the configuration has changed")
 
     async def reload(self) -> None:
-        """Read the file. What can change while the gateway runs does; a file that is invalid
-        changes nothing."""
+        """Read the file and apply all settings that can change at run time; an invalid file changes
+        nothing."""
         async with self._reading:
             seen, before = self._stamp(), (self.issues, self.waiting)
             try:
@@ -148,13 +148,13 @@ class ConfigWatch:
                 unread = (Issue("gateway.auth", str(error)),)
                 self.issues = error.issues if isinstance(error, ConfigError) else unread
                 log.error("the changed configuration is invalid and not used: %s", error)
-            # What has changed since it was read is to be seen as changed.
+            # Changes after the read must still be detected.
             self._seen = {name: seen.get(name, at) for name, at in self._stamp().items()}
             if (self.issues, self.waiting) != before or not self.issues:
                 self._tell()
 
     def _read(self) -> tuple[Loaded, list[Path]]:
-        """The file, and what of it needs a restart; its secrets are known from then on."""
+        """The file, and the settings that need a restart; registers its secrets."""
         gateway = self._gateway
         found = load(gateway.loaded.file)
         gateway.check(found)
@@ -166,7 +166,7 @@ class ConfigWatch:
         self.issues, self.waiting = (), [*map(format_path, waiting)]
         if self.mode != "restart":
             gateway.take(combine(found, self._started))
-        log.info("the configuration was read again")
+        log.info("the configuration was reloaded")
         for path in self.waiting:
             log.warning("the change of %s needs a restart: clawkit gateway restart", path)
 
@@ -174,6 +174,6 @@ class ConfigWatch:
         gateway, shown = self._gateway, self.describe()
         problem = str(ConfigError(self.issues)) if self.issues else ""
         note_config(problem, self.waiting, gateway.loaded.files)
-        # As long as the file is invalid, this is the hash of the last one that was not.
+        # While the file is invalid, this is the hash of the last valid one.
         about = {"path": self.file, "hash": hash_text(gateway.key, self.found.text), "ts": now_ms()}
         gateway.hub.broadcast("config.changed", about | shown)

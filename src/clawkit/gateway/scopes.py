@@ -1,4 +1,4 @@
-"""Roles and scopes: which scope satisfies which."""
+"""Roles and scopes, and which scope includes which."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ALL = (
     *("operator.talk.secrets", "operator.sessions.read", "operator.sessions.write"),
 )
 OWNER = (ADMIN, READ, WRITE, APPROVALS, PAIRING)
-"""Of the gateway's own clients, and of requests over HTTP."""
+"""The scopes of the gateway's own clients, and of requests over HTTP."""
 
 
 def satisfies(granted: Iterable[str], wanted: str) -> bool:
-    """Whether a client with the `granted` scopes may do what needs `wanted`."""
+    """Whether the `granted` scopes include `wanted`."""
     held = set(granted)
     return wanted in held or ADMIN in held or any(wanted in _ALSO.get(scope, ()) for scope in held)
 

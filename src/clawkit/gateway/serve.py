@@ -1,4 +1,4 @@
-"""Serves the gateway with uvicorn: where it listens, and how a socket is limited."""
+"""Serves the gateway with uvicorn: the listening address, and limits on sockets."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from clawkit.store import hold_lock
 
 STOP_S = 10
 HEAD_S = 15.0
-"""How long a client may take to send the head of a request."""
+"""Seconds that a client may take to send the head of a request."""
 BACKLOG = 128
-"""Connections that are accepted at once, before one of them can be refused."""
+"""Connections accepted at once, before any of them can be refused."""
 MAX_FILES = 4_096
 MAX_PONGS = 1024**2
-"""Bytes of answers to pings that a client may leave unread."""
+"""Maximum unread bytes of answers to pings."""
 _ADVICE = {
     errno.EADDRINUSE: "stop the program that uses it, or choose another port with --port or: "
     "clawkit config set gateway.port PORT",
@@ -53,8 +53,8 @@ _TAILNET = ipaddress.ip_network("100.64.0.0/10")
 
 
 class Http(H11Protocol):
-    """An HTTP connection that ends if its client takes too long to send a request, and at once if
-    there are too many."""
+    """An HTTP connection that is closed if its client takes too long to send a request, or
+    immediately if there are too many."""
 
     def __init__(self, *args: Any, tls: ssl.SSLContext | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -63,7 +63,7 @@ class Http(H11Protocol):
         self._unread = 0
         self._encrypting: asyncio.Task[None] | None = None
         self._early: bytearray | None = None
-        """What arrives between the end of the TLS handshake and the moment we know of it."""
+        """Data that arrives between the end of the TLS handshake and its notification."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -71,7 +71,7 @@ class Http(H11Protocol):
         if len(self.connections) > max_connections():
             transport.abort()
         elif self._tls is not None:
-            # Begun here, and not by the server, so that it is limited like everything else.
+            # Started here, not by the server, so that the limits apply.
             transport.pause_reading()
             self._early = bytearray()
             self._encrypting = asyncio.ensure_future(self._encrypt(transport, self._tls))
@@ -80,7 +80,7 @@ class Http(H11Protocol):
         made: Any = None
         with suppress(OSError):
             made = await self.loop.start_tls(transport, self, context, server_side=True)
-        if made is None:  # it failed, or the client left right after it
+        if made is None:  # it failed, or the client disconnected
             transport.abort()
             self.connection_lost(None)
             return
@@ -105,8 +105,8 @@ class Http(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Time the client while no request of it is being answered. One that has become a
-        WebSocket is no longer among the connections of this kind."""
+        """Run the timeout while no request is being answered. A connection that became a WebSocket
+        is no longer counted here."""
         is_answered = self.cycle is None or self.cycle.response_complete
         if is_answered and self in self.connections:
             if self._deadline is None:
@@ -117,7 +117,7 @@ class Http(H11Protocol):
             self._deadline = None
 
     def _expire(self) -> None:
-        """End the connection, unless the client has read more of the answer since."""
+        """Close the connection, unless the client has read more of the answer."""
         self._deadline = None
         if self.transport.get_write_buffer_size() < self._unread:
             self._watch()
@@ -152,7 +152,7 @@ class Socket(WebSocketsSansIOProtocol):
             super().start_keepalive()
 
     def handle_ping(self) -> None:
-        """Answer a ping, unless the client reads no answers: they wait for no one."""
+        """Answer a ping, unless the client does not read the answers."""
         if self.transport.is_closing():
             return
         before = self.transport.get_write_buffer_size()
@@ -169,22 +169,22 @@ class Socket(WebSocketsSansIOProtocol):
     def shutdown(self) -> None:
         try:
             super().shutdown()
-        except InvalidState:  # the client has closed it, and does not read the answer
+        except InvalidState:  # the client has closed it and will not read the answer
             self.transport.abort()
 
     def _abort(self) -> None:
-        """Drop the connection without waiting for the client to read what is left."""
+        """Drop the connection without waiting for the client to read the rest."""
         if not self.disconnected:
             self.transport.abort()
 
 
 def max_connections() -> int:
-    """Half of the files that may be open; the rest is for what the gateway does itself."""
+    """Half of the open-file limit; the rest is for the gateway itself."""
     return min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], MAX_FILES) // 2
 
 
 def raise_file_limit() -> None:
-    """Allow more open files, as far as this user may."""
+    """Raise the limit of open files as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
     if soft < most:
@@ -227,7 +227,7 @@ def check_exposure(loaded: Loaded, host: str) -> None:
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold the lock of this home. Raises `ConflictError` that names the gateway that has it."""
+    """Hold the lock of this home. Raises a `ConflictError` that names the running gateway."""
     try:
         with hold_lock(lock_file(), "the gateway"):
             yield
@@ -243,7 +243,8 @@ def only_one() -> Iterator[None]:
 
 
 class Server(uvicorn.Server):
-    """A server that tells its clients before it closes their sockets, and leaves signals to us."""
+    """A server that notifies its clients before it closes their sockets, and leaves signals to
+    us."""
 
     gateway: Gateway
 
@@ -256,7 +257,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def stop(self) -> None:
-        """Stop gracefully; at once when it is called again."""
+        """Stop gracefully; immediately if called again."""
         if self.should_exit:
             self.force_exit = True
             self.gateway.live.hurry.set()
@@ -300,9 +301,9 @@ def make_server(
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises `ToolError`."""
+    """A listening socket; port 0 chooses a free port. Raises `ToolError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio turns off the delay of small writes only for sockets that say they are TCP.
+    # asyncio sets TCP_NODELAY only on sockets with an explicit TCP protocol.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -324,9 +325,9 @@ def run(
     started_by: StartedBy = "run",
     chats: ChatHost | None = None,
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C. `on_ready` is given the host, the port and the fingerprint of
-    the certificate. A restart replaces this process with a new one of the same command line. Raises
-    `ConfigError`, `ToolError` and OSError."""
+    """Serve until SIGTERM or Ctrl-C. `on_ready` is called with the host, the port and the
+    fingerprint of the certificate. A restart replaces this process by a new one with the same
+    command line. Raises `ConfigError`, `ToolError` and OSError."""
     settings = loaded.config.gateway or Settings()
     host = choose_host(settings)
     check_home()

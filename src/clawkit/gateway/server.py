@@ -1,4 +1,4 @@
-"""The gateway itself: what its clients share, and the ASGI application around it."""
+"""The gateway itself: the state that its clients share, and the ASGI application around it."""
 
 from __future__ import annotations
 
@@ -65,16 +65,16 @@ if TYPE_CHECKING:
 SWEEP_S, GOODBYE_S = 30.0, 2.5
 RESTART_DELAY_S = 2.0
 COOLDOWN_S = 30.0
-"""The time between two restarts that were asked for."""
+"""Minimum interval between requested restarts."""
 MODEL_WRITES = 3
-"""Changes of the gateway that models may make in a minute."""
+"""Maximum changes of the gateway by models per minute."""
 MIN_SECRET = 8
 log = logging.getLogger(__name__)
 
 
 def read_secret(loaded: Loaded) -> tuple[Mode, str]:
-    """How clients log in, and the secret: the configured one, `CLAWKIT_GATEWAY_TOKEN` or
-    `CLAWKIT_GATEWAY_PASSWORD`, or a token, which is generated once. Raises `ConfigError`."""
+    """The login method and its secret: the configured one, `CLAWKIT_GATEWAY_TOKEN` or
+    `CLAWKIT_GATEWAY_PASSWORD`, or a token that is generated once. Raises `ConfigError`."""
     auth = (loaded.config.gateway or Settings()).auth
     env = {**os.environ, **loaded.env}
     if auth.mode == "none":
@@ -104,20 +104,20 @@ def _restart_mark() -> str:
 
 
 def _cooldown_s() -> float:
-    """Seconds until the next restart, whatever was done to the clock since the last one."""
+    """Seconds until the next restart is allowed, robust against clock changes."""
     try:
         last = os.stat(_restart_mark()).st_mtime
-    except OSError:  # there was none yet
+    except OSError:  # no restart yet
         return 0.0
     return min(COOLDOWN_S, max(0.0, last + COOLDOWN_S - time.time()))
 
 
 def _origin_policy(settings: Settings) -> OriginPolicy:
-    """Where requests may come from. Raises `ConfigError`."""
+    """The allowed origins of requests. Raises `ConfigError`."""
     login = settings.auth.trusted_proxy if settings.auth.mode == "trusted-proxy" else None
     if login is not None and not settings.trusted_proxies:
         hint = "Set gateway.trustedProxies to the address that the proxy connects from"
-        message = "is 'trusted-proxy', and there is no trusted proxy"
+        message = "is 'trusted-proxy', but there is no trusted proxy"
         raise ConfigError([Issue("gateway.auth.mode", message, hint=hint)])
     origins = tuple(settings.control_ui.allowed_origins)
     return OriginPolicy(tuple(settings.trusted_proxies), origins, own_names(), login)
@@ -134,7 +134,7 @@ class Gateway:
         self.settings = settings = loaded.config.gateway or Settings()
         self.chats = chats
         self.preflight: Callable[[Loaded], None] = lambda _loaded: None
-        """Raises `ConfigError` for a configuration with which a server would not start."""
+        """Raises `ConfigError` for a configuration that a server could not start with."""
         mode, secret = self.check(loaded)
         own = secrets.token_urlsafe(32)
         self.auth = AuthPolicy(mode, secret, settings.nodes.pairing.auto_approve_local, own)
@@ -148,7 +148,7 @@ class Gateway:
         self.codes = LoginCodes()
         self.model_writes = CallLimiter(MODEL_WRITES)
         self.reading_usage = asyncio.Lock()
-        """Reading all sessions takes long, so no one can have it done several times at once."""
+        """Reading all sessions takes long, so only one request at a time does it."""
         self.boot_id = str(uuid.uuid4())
         self.port = settings.port
         self.hub = Hub(self.boot_id)
@@ -166,13 +166,13 @@ class Gateway:
         approver = chats.wrap(self.desk) if chats is not None else self.desk
         self.live = LiveSessions(self, approver, secrets=learned, model=model)
         self.memories: dict[str, tuple[Loaded, Services]] = {}
-        """By agent: for clients that search its notes, with the configuration it was made from."""
+        """By agent: services for clients that search its notes, and their configuration."""
         self._started_at = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self.is_ready = False
         self.on_started: Callable[[], None] = lambda: None
         self.on_restart: Callable[[], None] | None = None
-        """Ends the server, and starts it again; None if that is not ours."""
+        """Restarts the server; None if another program controls it."""
         self._restart: asyncio.TimerHandle | None = None
         self.watch = ConfigWatch(self)
         self.automation = Automation(self)
@@ -181,7 +181,7 @@ class Gateway:
 
     @property
     def mcp(self) -> McpEndpoint:
-        """Where MCP clients are served."""
+        """The endpoint for MCP clients."""
         if self._mcp is None:
             from clawkit.gateway.mcp import McpEndpoint
 
@@ -189,7 +189,7 @@ class Gateway:
         return self._mcp
 
     def _open_mcp(self, session: str, workspace: str, approver: Approver | None) -> Toolkit:
-        """The tools of an MCP client: those that programs can call over HTTP."""
+        """Open the tools of an MCP client: those that programs can call over HTTP."""
         agent = self.loaded.config.agents.default_id()
         return Toolkit.open(
             self.loaded,
@@ -203,31 +203,31 @@ class Gateway:
         )
 
     def take(self, loaded: Loaded) -> None:
-        """Use another configuration. What runs keeps the one that it began with."""
+        """Switch to another configuration. Running work keeps the old one."""
         self.loaded = loaded
         self.shelf.forget()
         if self._mcp is not None:
             self._mcp.server.renew()
 
     def check(self, loaded: Loaded) -> tuple[Mode, str]:
-        """Refuse a configuration that would be served less safely than it says, or not at all;
-        returns how clients log in, and the secret. Raises `ConfigError` and `SecretError`."""
+        """Refuse a configuration that cannot be served, or only less safely than it demands;
+        returns the login method and its secret. Raises `ConfigError` and `SecretError`."""
         settings = loaded.config.gateway or Settings()
         if settings.auth.mode == "none" and settings.trusted_proxies:
-            message = "clients of a proxy could connect, and gateway.auth.mode is 'none'"
+            message = "clients of a proxy could connect, but gateway.auth.mode is 'none'"
             hint = "Set gateway.auth.mode to token or password"
             raise ConfigError([Issue("gateway.trustedProxies", message, hint=hint)])
         mode, secret = read_secret(loaded)
         for name, given in hook_secrets(loaded).items():
-            if given and given == secret:  # who may call hooks must not be able to log in
-                message = "is the secret of the gateway, too"
+            if given and given == secret:  # callers of hooks must not be able to log in
+                message = "is also the secret of the gateway"
                 raise ConfigError([Issue(f"hooks.{name}", message, hint="Use another one")])
         check_policy(_origin_policy(settings))
         self.preflight(loaded)
         return mode, secret
 
     def control(self, session: str) -> SessionControl:
-        """What the tool `gateway` may do for the model of a session."""
+        """The control of the gateway for the model of a session."""
         return SessionControl(self, session)
 
     @property
@@ -235,7 +235,7 @@ class Gateway:
         return round((time.monotonic() - self._started_at) * 1000)
 
     def place_of(self, scope: Mapping[str, Any]) -> Place:
-        """Where a request comes from."""
+        """The origin of a request."""
         place = locate_request(self.origin, scope)
         if self.settings.tls.enabled and scope.get("scheme") not in ("https", "wss"):
             return Place(place.address, refused=origin.NO_TLS)
@@ -284,11 +284,11 @@ class Gateway:
     def request_restart(
         self, why: str, delay_s: float = RESTART_DELAY_S, session: str = "", note: str = ""
     ) -> dict[str, Any]:
-        """Restart after a delay, once for all requests until then, at the earliest of their times.
-        The note is said in the session after the restart, even if another program restarts the
-        gateway."""
+        """Restart after a delay; pending requests share one restart, at the earliest of their
+        times. The note is posted in the session after the restart, even if another program restarts
+        the gateway."""
         if self.on_restart is None:
-            return {"ok": False, "reason": "the program that this gateway is part of must do it"}
+            return {"ok": False, "reason": "the program that embeds this gateway must restart it"}
         if session:
             words = Text(f"The gateway was restarted: {why}." + (f"\n{note}" if note else ""))
             source = Source("gateway", titles=(f"The gateway was restarted: {why}.",))
@@ -309,14 +309,14 @@ class Gateway:
         return self._restart is not None
 
     def forget_restart(self) -> None:
-        """The gateway is to stop instead, whoever asks for a restart until it has."""
+        """Cancel any restart: the gateway is stopping."""
         self.on_restart = None
         if self._restart is not None:
             self._restart.cancel()
             self._restart = None
 
     def mark_restart(self) -> None:
-        """Remember when the last restart was."""
+        """Record the time of the restart."""
         write_atomic(_restart_mark(), b"")
 
     async def start(self) -> None:
@@ -346,7 +346,7 @@ class Gateway:
                 await self._mcp.server.sweep()
 
     async def say_goodbye(self) -> None:
-        """Let turns end, tell all clients that the gateway stops, and disconnect them."""
+        """Let turns end, notify all clients of the shutdown, and disconnect them."""
         self.is_ready = False
         self.automation.scheduler.pause()
         await self.live.drain()
@@ -360,16 +360,16 @@ class Gateway:
             await asyncio.wait_for(self.hub.empty.wait(), GOODBYE_S)
 
     async def stop(self) -> None:
-        """Tell all clients, stop what runs, and close everything."""
+        """Notify all clients, stop running work, and close everything."""
         if self.is_ready:
             await self.say_goodbye()
         self.desk.keeps_questions = True
-        for task in self._tasks:  # jobs first: what they do is interrupted, and not resumed
+        for task in self._tasks:  # jobs first: they are interrupted and not resumed
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
         await self.live.close()
-        # At once, because each may wait for its embedding service.
+        # Concurrently, because each may wait for its embedding service.
         await asyncio.gather(*(services.close() for _, services in self.memories.values()))
         if self._mcp is not None:
             await self._mcp.server.close()
@@ -386,7 +386,8 @@ class Gateway:
     async def serve(self, socket: WebSocket) -> None:
         """Serve one WebSocket client."""
         place = self.place_of(socket.scope)
-        # A page of others gets no socket: those are counted, and it could use up all of them.
+        # Foreign pages get no socket: the number of sockets is limited, and a page could use up
+        # all.
         if why := place.refused or (origin.BAD_ORIGIN if place.bad_origin else ""):
             log.warning("refused a connection from %s: %s", place.address, why)
             return await socket.close()

@@ -1,6 +1,6 @@
 """The service file that starts the gateway at login: a systemd user unit, or a launchd agent.
 
-It holds paths and no secrets: those are read from the configuration and from `.env` in the home.
+It contains paths but no secrets: those are read from the configuration and from `.env` in the home.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ StartLimitBurst=5
 Type=exec
 ExecStart={command}
 {environment}
-# A configuration error (2) or a refusal (3) does not go away by itself.
+# Restarting does not fix a configuration error (2) or a refusal (3).
 Restart=on-failure
 RestartSec=2
 RestartPreventExitStatus=2 3
@@ -43,9 +43,9 @@ TimeoutStopSec={stop_s}
 OOMPolicy=continue
 # Core dumps would contain secrets.
 LimitCORE=0
-# Not here, on purpose: NoNewPrivileges and what implies it (SystemCallFilter, Restrict…, Protect…,
-# Private…). The gateway confines commands itself, for which bwrap, rootless podman and landlock
-# need namespaces, mounts or set-uid helpers.
+# Deliberately not set: NoNewPrivileges and options that imply it (SystemCallFilter, Restrict…,
+# Protect…, Private…). The gateway confines commands itself, for which bwrap, rootless podman and
+# landlock need namespaces, mounts or set-uid helpers.
 
 [Install]
 WantedBy=default.target
@@ -64,7 +64,7 @@ class ServiceFile(NamedTuple):
     start: tuple[str, ...]
     restart: tuple[str, ...]
     disable: tuple[tuple[str, ...], ...]
-    """Commands that stop it and make it no longer start."""
+    """Commands that stop it and disable the start at login."""
     forget: tuple[tuple[str, ...], ...]
     """Commands after the file was removed."""
 
@@ -84,7 +84,7 @@ def make_service_file(
 
 
 def _environment(env: Mapping[str, str]) -> dict[str, str]:
-    """The variables that say where things are. None of them is a secret."""
+    """The variables with paths. None of them is a secret."""
     search = [each for each in env.get("PATH", "").split(os.pathsep) if os.path.isabs(each)]
     found = {"CLAWKIT_HOME": home(env), "PATH": os.pathsep.join(dict.fromkeys(search))}
     found["CLAWKIT_INCLUDE_ROOTS"] = env.get("CLAWKIT_INCLUDE_ROOTS", "")
@@ -92,7 +92,7 @@ def _environment(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def service_name(env: Mapping[str, str]) -> str:
-    """Every home has a service of its own; that of the usual home has the short name."""
+    """Every home has its own service; that of the default home has the short name."""
     usual = home({name: value for name, value in env.items() if name != "CLAWKIT_HOME"})
     if home(env) == usual:
         return NAME

@@ -1,5 +1,5 @@
-"""The control page: a table of files made at the start, so that no request names a path, and what a
-control page has to know before it connects."""
+"""The control page: its files in a table built at the start, so that requests never name paths, and
+the data that the page needs before it connects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CSP = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # Only what DOMPurify has cleaned can become HTML.
+        # Only text sanitized by DOMPurify can become HTML.
         "require-trusted-types-for 'script'",
         "trusted-types dompurify",
     )
@@ -52,8 +52,8 @@ HEADERS = {
     "X-Frame-Options": "DENY",
 }
 
-# The page has no service worker. One that a former user of the port left in a browser is replaced
-# by this when the browser looks for its update, which it does at every visit.
+# The page has no service worker. One that another program left on this port is replaced by this
+# when the browser checks for its update, at every visit.
 _FAREWELL = """\
 addEventListener('install', () => skipWaiting());
 addEventListener('activate', (event) => event.waitUntil((async () => {
@@ -76,7 +76,7 @@ def prepare(path: Path) -> PageFile:
     plain = path.read_bytes()
     headers = {**HEADERS, "Content-Type": _TYPES[path.suffix]}
     if path.suffix == ".html":
-        # Whoever had this port before may have left files with our names in the cache.
+        # A previous program on this port may have left files with our names in the browser cache.
         headers |= {"Cache-Control": "no-store", "Clear-Site-Data": '"cache"'}
     else:
         tag = f'W/"{hashlib.sha256(plain).hexdigest()[:24]}"'
@@ -85,7 +85,7 @@ def prepare(path: Path) -> PageFile:
 
 
 def page_routes(gateway: Gateway) -> dict[str, Handler]:
-    """What is sent for which path; nothing if control pages are turned off."""
+    """The routes of the page; empty if the control page is disabled."""
     ui = gateway.settings.control_ui
     if not ui.enabled:
         return {}
@@ -97,7 +97,7 @@ def page_routes(gateway: Gateway) -> dict[str, Handler]:
 
 
 def end_service_worker() -> Response:
-    """The answer to a browser that looks for the script of a service worker, whatever its name."""
+    """The answer to a browser that requests the script of any service worker."""
     headers = {**HEADERS, "Cache-Control": "no-store", "Content-Type": _TYPES[".js"]}
     return Response(_FAREWELL, headers=headers)
 

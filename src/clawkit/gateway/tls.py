@@ -1,4 +1,4 @@
-"""TLS: the configured certificate, or one that the gateway makes for itself."""
+"""TLS: the configured certificate, or a self-signed one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Certificate(Struct, frozen=True):
     def context(self) -> ssl.SSLContext:
         """Raises OSError and ValueError if the files cannot be used."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        # The password keeps OpenSSL from asking for one in the terminal.
+        # The password argument keeps OpenSSL from prompting in the terminal.
         context.load_cert_chain(self.cert, self.key, password="")
         return context
 
@@ -39,8 +39,8 @@ class Certificate(Struct, frozen=True):
 def find_certificate(
     settings: GatewayTls, directory: str, names: Sequence[str]
 ) -> Certificate | None:
-    """The certificate to serve with; None without TLS. One of our own is made in `directory`, for
-    `names` and addresses of this machine. Raises `ConfigError`."""
+    """The certificate to serve with; None without TLS. A self-signed one is generated in
+    `directory`, for `names` and the addresses of this machine. Raises `ConfigError`."""
     if not settings.enabled:
         return None
     if settings.ca_path:
@@ -53,7 +53,7 @@ def find_certificate(
         raise _issue(missing, "is missing", "Set both certPath and keyPath, or neither")
     if not settings.auto_generate:
         hint = "Set certPath and keyPath, or autoGenerate to true"
-        raise _issue("autoGenerate", "is false, and there is no certificate", hint)
+        raise _issue("autoGenerate", "is false, but there is no certificate", hint)
     cert, key = (os.path.join(directory, name) for name in ("tls-cert.pem", "tls-key.pem"))
     if not _is_current(cert, key):
         private_dir(directory)
@@ -72,7 +72,7 @@ def _load(cert: str, key: str) -> Certificate:
             text = file.read()
     except (OSError, ValueError) as error:
         why = f"cannot be used with {key}: {getattr(error, 'strerror', None) or error}"
-        hint = "Both have to be PEM files that belong together, the key without a password"
+        hint = "Both must be matching PEM files, the key without a password"
         raise _issue("certPath", f"{cert} {why}", hint) from None
     end = "-----END CERTIFICATE-----"
     first = text[text.index("-----BEGIN CERTIFICATE-----") : text.index(end) + len(end)]
@@ -80,7 +80,7 @@ def _load(cert: str, key: str) -> Certificate:
 
 
 def _is_current(cert: str, key: str) -> bool:
-    """Whether our own certificate is there and does not expire soon."""
+    """Whether our own certificate exists and does not expire soon."""
     from cryptography import x509
 
     with suppress(OSError, ValueError):
@@ -91,7 +91,7 @@ def _is_current(cert: str, key: str) -> bool:
 
 
 def _generate(cert: str, key: str, names: Sequence[str]) -> None:
-    """A new key and a certificate that it signs itself."""
+    """Generate a key and a self-signed certificate."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -1,4 +1,4 @@
-"""What the tool `gateway` may do. A model asks, so most settings are closed to it."""
+"""The rights of the tool `gateway`. A model uses it, so most settings are off limits."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ MODELS_MAY_CHANGE = (
     ),
     *("agents.defaults.userTimezone", "messages.queue.mode", "messages.queue.cap"),
 )
-"""All settings that a model may change. None of them gives it more rights, reaches other people, or
+"""All settings that a model may change. None of them extends its rights, affects other people, or
 becomes part of a prompt."""
 
 
 def protected_changes(before: Any, after: Any) -> list[str]:
-    """The changed settings that are not a model's to change."""
+    """The changed settings that a model may not change."""
     old, new = dict(leaves(before)), dict(leaves(after))
     agents = _agents(old) & _agents(new)
     changed = [path for path in {**old, **new} if old.get(path, old) != new.get(path, old)]
-    groups = _groups(old) & _groups(new)  # judged by what is in them
+    groups = _groups(old) & _groups(new)  # judged by their content
     return [
         format_path(path)
         for path in changed
@@ -64,8 +64,8 @@ def _agents(leaves: dict[Path, Any]) -> set[str]:
 
 
 def _is_of(path: Path, agents: set[str]) -> bool:
-    """Whether this is no setting of an agent, or one of these: a new agent would have none of the
-    limits of its maker, and without its entry an agent would have those of others."""
+    """Whether this is not an agent's setting, or belongs to one of these agents: a new agent would
+    lack the limits of its creator, and an agent without an entry would get the defaults."""
     return path[:2] != _ENTRIES or (len(path) > 2 and path[2] in agents)
 
 
@@ -78,7 +78,7 @@ def _may_change(path: Path, value: Any) -> bool:
     patterns = (each.split(".") for each in MODELS_MAY_CHANGE)
     is_open = any(len(each) == len(path) and covers(each, path) for each in patterns)
     values = value if isinstance(value, list) else [value]
-    # A variable in a text would be replaced by its value, which may be a secret.
+    # A variable reference in a text would be replaced by its value, which may be a secret.
     is_simple = all(isinstance(each, str | int | None) and "$" not in str(each) for each in values)
     return is_open and is_simple
 
@@ -139,19 +139,19 @@ class SessionControl:
             raise ToolAuthorizationError(NO_RESTART, reason="restart-disabled")
         self._count()
         delay_s, note = params.delay_ms / 1000, params.note
-        done = self._gateway.request_restart("its agent asked for it", delay_s, self._session, note)
+        done = self._gateway.request_restart("its agent requested it", delay_s, self._session, note)
         if not done["ok"]:
             raise ToolError(f"the gateway cannot restart itself: {done['reason']}")
         return done
 
     def _count(self) -> None:
-        """Models may get stuck: only a few changes a minute, by all of them together."""
+        """Limit changes per minute by all models together, because models may get stuck."""
         if wait_s := self._gateway.model_writes.take("", "gateway"):
             raise ConflictError(f"too many changes of the gateway; try again in {wait_s:.0f} s")
 
 
 def _part(found: dict[str, Any], path: str) -> dict[str, Any]:
-    """The configuration, or one setting of it, and what of it is not in force."""
+    """The configuration, or one setting, and which settings are not in force."""
     shown = {key: found[key] for key in ("path", "hash", "valid", "issues", "restartNeeded")}
     config = found["config"]
     if not path:

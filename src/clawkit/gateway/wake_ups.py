@@ -1,4 +1,4 @@
-"""Wake-ups: turns in sessions that are told something, by someone or by what happened there."""
+"""Wake-ups: turns for messages of others, or for events in a session."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ _WOKEN = (
     "[The above is a wake-up and not from the user. If there is nothing to do or to say, answer "
     "exactly NO_REPLY.]"
 )
-_EVENT = "[This message is from clawkit: what follows happened while no one was here.]\n\n"
+_EVENT = "[This message is from clawkit: the following happened while the user was away.]\n\n"
 
 
 class WakeUps:
-    """The turns that tell sessions something."""
+    """Runs the turns of wake-ups."""
 
     def __init__(self, gateway: Gateway, automation: Automation) -> None:
         self._gateway, self._automation = gateway, automation
         self._events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
-        """When events had a turn, and in which session, in order."""
+        """Times of event turns, with their sessions, in order."""
 
     async def turn(self, job: Job, run: CronRun, text: str, begin: Callable[[], None]) -> Outcome:
-        """Tell a session something, by default the main one, with all that waits to be told there.
-        The turn is resumed after a restart, as those of clients are."""
+        """Post a text to a session, by default the main one, with all waiting wake-ups. The turn is
+        resumed after a restart, like those of clients."""
         live, store, agent = self._gateway.live, self._automation.store, job.agent_id
         key = run.session or self._automation.main_of(agent)
         begin()
@@ -87,7 +87,7 @@ class WakeUps:
         return replace(self._automation.outcome(woken, key, woken.text), is_heard=True)
 
     def notice(self, key: str, text: str) -> None:
-        """Have the model read what happened, if its heartbeat is on and no one is there."""
+        """Have the model read an event, if its heartbeat is on and no person is active."""
         gateway, agent, now = self._gateway, parse_key(key).agent, now_ms()
         there, clients = gateway.live.find(key), gateway.hub.clients.values()
         if there is None or there.has_turns or not there.owner or not is_wakeable(key):
@@ -102,13 +102,13 @@ class WakeUps:
             self._automation.leave(key, agent, "clawkit", said)
             return
         own = [ms for ms, session in self._events if session == key]
-        if own and own[-1] > now:  # one waits already, and reads this, too
+        if own and own[-1] > now:  # a waiting wake-up will include this
             due_ms = own[-1]
         else:
             due_ms = event_due_ms(own, [ms for ms, _ in self._events], now)
             self._events.append((due_ms, key))
         try:
             queue_wake_up(self._automation.jobs(), agent, key, said, due_ms)
-        except ConflictError:  # too many wait already
+        except ConflictError:  # too many are waiting
             self._automation.leave(key, agent, "clawkit", said)
         self._automation.scheduler.wake()

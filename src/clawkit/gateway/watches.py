@@ -32,21 +32,22 @@ if TYPE_CHECKING:
 
 LOOK_S = 1.0
 AGAIN_S = 1.0
-"""The time until a command that exited is started again."""
+"""Delay before a command that exited is restarted."""
 SHORT_S, MAX_SHORT = 60.0, 5
 """A stream is disabled after this many commands in a row that took less time."""
 MAX_LINE, MAX_OUTPUT = 16_384, 64 * 1024**2
 MAX_READ = 64 * 1024
-"""So much is looked at in one go; a command that prints more than that all the time is ended once
-its output has `MAX_OUTPUT`."""
+"""Bytes read per round; a command that keeps printing faster is stopped when its output reaches
+`MAX_OUTPUT`."""
 MAX_TAIL = 4_000
-LOST = "[The gateway ended while it watched the command, so that its outcome is not known.]"
+LOST = "[The gateway ended while it watched the command, so the outcome is unknown.]"
 
 log = logging.getLogger(__name__)
 
 
 class Watches:
-    """One command for each enabled job that waits for one, in whichever process is first."""
+    """Runs one command for each enabled job that waits for one; the first process to lock it
+    wins."""
 
     def __init__(self, automation: Automation) -> None:
         self._automation, self._store = automation, automation.store
@@ -55,7 +56,7 @@ class Watches:
         self._is_closing = False
 
     def look(self) -> None:
-        """Look at the jobs soon: one has changed, or its command has ended."""
+        """Request a check of the jobs: one has changed, or its command has ended."""
         self._is_stale = True
 
     @property
@@ -63,7 +64,7 @@ class Watches:
         return len(self._tasks)
 
     async def run(self) -> None:
-        """Keep the commands in step with the jobs, until cancelled."""
+        """Keep the commands in sync with the jobs, until cancelled."""
         seen = -1
         try:
             while True:
@@ -108,12 +109,12 @@ class Watches:
                     case Stream() as schedule:
                         await self._follow(row, schedule)
         except ConflictError:
-            await asyncio.sleep(LOOK_S)  # another process has it
+            await asyncio.sleep(LOOK_S)  # another process holds it
         except (ClawkitError, GatewayError) as error:
             self._disable(row.job, str(error))
         except asyncio.CancelledError:
             if not self._is_closing and isinstance(row.job.schedule, OnExit):
-                # Disabled or changed: the command has not been lost.
+                # Disabled or changed: the command was not lost.
                 with suppress(ClawkitError):
                     self._store.change(row.job.id, _noting(stream_last_started_at_ms=UNSET))
             raise
@@ -121,7 +122,7 @@ class Watches:
     async def _change(
         self, job: Job, edit: Callable[[JobRow], After], run: CronRun | None = None
     ) -> None:
-        """Change a job as soon as the store can be used."""
+        """Change a job, retrying until the store can be used."""
         while True:
             try:
                 self._store.change(job.id, edit, run=run)
@@ -161,7 +162,7 @@ class Watches:
         )
 
     async def _emit(self, row: JobRow, text: str) -> None:
-        """Queue the one run of a job that waits for an exit."""
+        """Queue the single run of a job that waits for an exit."""
 
         def emit(row: JobRow) -> After:
             state = replace(row.state, stream_last_exit_at_ms=now_ms())
@@ -171,7 +172,7 @@ class Watches:
         self._automation.scheduler.wake()
 
     async def _begin(self, kit: Any, command: str, cwd: str) -> Command:
-        """Start a command as the tool `exec` does, in the background. Raises `ToolError`."""
+        """Start a command in the background, like the tool `exec`. Raises `ToolError`."""
         given = {"command": command, "workdir": cwd, "background": True, "timeout": 0}
         result = await kit.call("exec", given)
         id_ = result.details.get("sessionId")
@@ -181,7 +182,7 @@ class Watches:
         return found
 
     async def _follow(self, row: JobRow, schedule: Stream) -> None:
-        """Start the command of a stream whenever it has ended, unless that happens too often."""
+        """Restart the command of a stream whenever it ends, unless that happens too often."""
         shorts = 0
         while shorts < MAX_SHORT:
             began = time.monotonic()
@@ -220,7 +221,7 @@ class Watches:
             await asyncio.sleep(0)
 
     async def _add(self, row: JobRow, schedule: Stream, lines: list[str]) -> None:
-        """One run for a batch; one that waits takes further batches, as long as they fit."""
+        """Queue one run per batch; a waiting run takes further batches while they fit."""
         room, batch = schedule.max_batch_bytes, list[str]()
         for line in lines:
             if (room := room - len(line.encode()) - 1) < 0:
@@ -230,7 +231,7 @@ class Watches:
         try:
             said = quote("\n".join(batch))
             how = self._store.add_event(row, said, now_ms(), schedule.max_batch_bytes)
-        except ToolError as error:  # the store cannot be used: the stream goes on
+        except ToolError as error:  # the store cannot be used: continue the stream
             log.warning("lines of a stream are lost: %s", error)
 
         def count(row: JobRow) -> After:

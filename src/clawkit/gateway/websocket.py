@@ -26,7 +26,7 @@ _CONTINUATION, _TEXT, _CLOSE, _PING, _PONG = 0, 1, 8, 9, 10
 
 
 class SocketClosedError(ToolError):
-    """The other side has closed the connection; the code is 1006 if it did not say why."""
+    """The other side has closed the connection; the code is 1006 if it gave no reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         super().__init__(reason or ("connection lost" if code == 1006 else f"code {code}"))
@@ -34,7 +34,7 @@ class SocketClosedError(ToolError):
 
 
 class WebSocket:
-    """A connection; `receive` returns what `feed` has put together."""
+    """A connection; `receive` returns the messages assembled by `feed`."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
@@ -53,7 +53,7 @@ class WebSocket:
         tls: ssl.SSLContext | None = None,
     ) -> WebSocket:
         """Connect and upgrade. Raises OSError, TimeoutError, `ToolError`."""
-        # Bytes are looked up as they are, without the tables of international names.
+        # Bytes are resolved as they are, without loading the IDNA tables.
         name: Any = host.encode() if host.isascii() else host
         end = monotonic() + timeout_s
         sock = socket.create_connection((name, port), timeout_s)
@@ -92,7 +92,7 @@ class WebSocket:
             sha1(key + _GUID, usedforsecurity=False).digest(), newline=False
         )
         status = first.split(b" ")[1:2]
-        # Lower case is enough: it proves that the peer has read the key, and nothing more.
+        # Comparing in lower case suffices: it only proves that the peer has read the key.
         if status != [b"101"] or fields.get(b"sec-websocket-accept", b"").strip() != accept.lower():
             said = b" ".join(first.split(b" ")[1:])[:60].decode("latin-1")
             raise ToolError(f"it does not speak WebSocket (HTTP {said})")
@@ -134,17 +134,17 @@ class WebSocket:
             self._sock.settimeout(SEND_S)
 
     def read(self) -> None:
-        """Wait for more data, and keep it. Raises as `receive`."""
+        """Wait for more data and buffer it. Raises like `receive`."""
         more = self._sock.recv(_CHUNK)
         if not more:
             raise SocketClosedError(1006, "")
         self._data += more
-        # TLS may have decrypted more than was asked for, which no one would be woken up for.
+        # TLS may have decrypted more data, which `select` would not report.
         while left := getattr(self._sock, "pending", int)():
             self._data += self._sock.recv(left)
 
     def messages(self) -> Iterator[str]:
-        """The messages that are complete."""
+        """The complete messages."""
         while (frame := self._next_frame()) is not None:
             is_last, kind, data = frame
             if kind == _PING:
@@ -167,7 +167,8 @@ class WebSocket:
                 raise ToolError("invalid WebSocket frame")
 
     def _next_frame(self) -> tuple[bool, int, bytes] | None:
-        """Whether it ends a message, its kind and its data; None until one is complete."""
+        """Whether the next frame ends a message, its kind and its data; None while it is
+        incomplete."""
         data = self._data
         if len(data) < 2:
             return None
@@ -188,7 +189,7 @@ class WebSocket:
         return bool(first & 0x80), first & 0xF, found
 
     def close(self) -> None:
-        """Say goodbye, without waiting for an answer."""
+        """Send a close frame, without waiting for an answer."""
         try:
             self._sock.settimeout(1.0)
             self._send(_CLOSE, (1000).to_bytes(2, "big"))
@@ -199,7 +200,7 @@ class WebSocket:
 
 
 def _left(end: float) -> float:
-    """The seconds that are left. Raises TimeoutError if none are."""
+    """The remaining seconds. Raises TimeoutError if there are none."""
     if (left := end - monotonic()) <= 0:
         raise TimeoutError
     return left

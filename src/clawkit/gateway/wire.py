@@ -1,4 +1,5 @@
-"""Sessions and messages in the form of the protocol, and the stored ones as clients see them."""
+"""Converts sessions and messages to the format of the protocol, and reads stored ones for
+clients."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway
 
 MAX_BYTES = 6 * 1024**2
-"""Of the messages in one answer."""
+"""Maximum bytes of the messages in one answer."""
 _AT_ONCE = 50
 _CUT = "\n[… cut]"
 _STOPS = {"tool_calls": "toolUse"}
@@ -46,13 +47,13 @@ def message(session: str, entry: StoredMessage, run: str = "") -> dict[str, Any]
 
 
 def session_event(row: dict[str, Any], **what: Any) -> dict[str, Any]:
-    """What clients are told about a change of the session of that row."""
+    """The event for a change of the session in a row."""
     about = {"sessionKey": row["key"], "ts": now_ms(), "session": row}
     return {**about, **row, **what}
 
 
 def message_event(row: dict[str, Any], message: dict[str, Any]) -> dict[str, Any]:
-    """What clients are told about a new message in the session of that row."""
+    """The event for a new message in the session of a row."""
     about = message["__openclaw"]
     payload: dict[str, Any] = {"sessionKey": row["key"], "message": message, "session": row}
     payload |= {"messageId": about["id"], "messageSeq": about["seq"], "ancestorSessions": []}
@@ -66,7 +67,8 @@ def message_id(session: str, number: int) -> str:
 
 
 def message_number(session: str, id_: str | None) -> int | None:
-    """The number of a message of the session; 0 for no message, None if it is of another one."""
+    """The number of a message of the session; 0 for no message, None for a message of another
+    one."""
     if id_ is None:
         return 0
     of, _, number = id_.rpartition("-")
@@ -130,7 +132,7 @@ def text_message(text: str, at_ms: int) -> dict[str, Any]:
 
 
 def preview(entry: StoredMessage, max_chars: int) -> dict[str, str] | None:
-    """A message in a few words; None for those without any."""
+    """A message in a few words; None if it has no text."""
     said = entry.message
     if isinstance(said, User | Assistant):
         words = " ".join(part.text for part in said.content if isinstance(part, Text)).strip()
@@ -160,7 +162,7 @@ class Shelf:
         self._models: dict[str, tuple[str, int, bool]] = {}
 
     def forget(self) -> None:
-        """The configuration has changed."""
+        """Clear caches after a configuration change."""
         self._models.clear()
 
     def default_model(self, agent: str) -> tuple[str, int, bool]:
@@ -195,8 +197,8 @@ class Shelf:
         return agents.get(agent).thinking_default or agents.defaults.thinking_default or "off"
 
     def row(self, session: Session) -> dict[str, Any]:
-        """One row of a list of sessions. The model and its window are those of the agent, for a
-        session that has no model of its own."""
+        """One row of a list of sessions. A session without its own model shows the agent's model
+        and window."""
         gateway, (model, window, _) = self._gateway, self.default_model(session.agent)
         runs, main = gateway.live.active(session.key), gateway.loaded.config.session.main_key
         parent = gateway.store.find(session.parent) if session.parent else None
@@ -220,7 +222,8 @@ class Shelf:
         return row | {key: value for key, value in optional.items() if value}
 
     def _visible(self, agents: Sequence[str] | None) -> Visible:
-        """All sessions of some agents, by default of all: clients are people, not tools."""
+        """All sessions of some agents, by default of all: visibility rules do not apply to
+        clients."""
         return Visible("", agents=tuple(self._gateway.store.agents() if agents is None else agents))
 
     def list(
@@ -243,7 +246,7 @@ class Shelf:
         if session is None:
             return ShelvedMessages([], 0, None)
         left, shown, total = min(max_bytes, MAX_BYTES), list[dict[str, Any]](), 0
-        # A few at a time: messages can be long.
+        # A few at a time, because messages can be long.
         for start in range(offset, offset + limit, _AT_ONCE):
             some = min(_AT_ONCE, offset + limit - start)
             found = self._gateway.store.page(session.id, some, start, tools=True)
@@ -264,7 +267,7 @@ class Shelf:
     def since(
         self, session: Session, number: int, limit: int, max_bytes: int, max_chars: int | None
     ) -> Sequence[dict[str, Any]] | None:
-        """The messages after a number; None if they do not fit, or it has no such message."""
+        """The messages after a number; None if they do not fit, or there is no such message."""
         page = self.messages(session, limit, 0, max_bytes, max_chars)
         newer = [each for each in page.messages if each["__openclaw"]["seq"] > number]
         is_known = len(newer) < len(page.messages) or page.next_offset is None
@@ -272,7 +275,7 @@ class Shelf:
         return newer if is_known and number <= last else None
 
     def summary(self, agent: str = "", limit: int = 5) -> dict[str, Any]:
-        """How many sessions there are, and the last ones."""
+        """The number of sessions, and the last ones."""
         wanted, now = Filter(agent=agent), now_ms()
         recent = [
             {"key": each.key, "updatedAt": each.updated_ms, "age": now - each.updated_ms}

@@ -31,14 +31,13 @@ MAX_CHILDREN = 2
 _MAX_HEAD = 64 * 1024
 _MAX_PARTS = 64 * 1024 * 1024
 _MAX_REASON = 300
-_INSTALL = {"pypdfium2": "clawkit[pdf]", "PIL": "pillow"}
 
 
 class _Head(msgspec.Struct, frozen=True):
     """The first line of an answer. It is untrusted: an attacker may control the decoder."""
 
     sizes: tuple[Annotated[int, Meta(ge=0, le=_MAX_PARTS)], ...] = ()
-    """Of the texts and image data, which follow in order and are empty in the head."""
+    """Sizes of the texts and image data, which follow in order and are empty in the head."""
     reason: str = ""
     missing: str = ""
     picture: protocols.Picture | None = None
@@ -46,7 +45,7 @@ class _Head(msgspec.Struct, frozen=True):
     total: Annotated[int, Meta(ge=0)] = 0
 
 
-# Made here, in one thread: msgspec crashes when several threads use a type for the first time.
+# Created here, in one thread: msgspec may crash on concurrent first use of a type.
 _HEADS = msgspec.json.Decoder(_Head)
 _Answer = tuple[_Head, list[bytes]]
 
@@ -109,9 +108,12 @@ class LocalMedia:
         head, _ = answer
         if missing := head.missing:
             name = missing.partition(".")[0]
-            if name not in _INSTALL:
+            if name not in ("pypdfium2", "PIL"):
                 raise ToolError(f"the decoder cannot load {one_line(missing, 80)!r}")
-            raise ToolError(f"{name} is not installed: pip install '{_INSTALL[name]}'")
+            from clawkit.installation import how_to_add
+
+            how = "pip install pillow" if name == "PIL" else how_to_add("pdf")
+            raise ToolError(f"{name} is not installed: {how}")
         if head.reason:
             raise ToolInputError(one_line(head.reason, _MAX_REASON))
         return answer

@@ -1,7 +1,7 @@
-"""Embeddings: which service turns notes into vectors, and the requests to it.
+"""Embeddings: the choice of a service that turns notes into vectors, and requests to it.
 
-Notes leave the machine only for a service that the user configured: without a provider, and
-without a plugin that has the role, there are none.
+Notes are only sent to a service that the user configured: without a provider or a plugin in the
+role, there are no embeddings.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from msgspec import structs
 
 from clawkit.config.load import Loaded
 from clawkit.config.modelref import ModelRef, normalize_provider
-from clawkit.config.section import SecretRef
+from clawkit.config.section import SecretRef, suggest
 from clawkit.config.sections.models import ModelSettings, Provider
 from clawkit.config.sections.plugins import MemorySearch
 from clawkit.config.sections.shared import RequestSettings
 from clawkit.core.tasks import in_thread
-from clawkit.errors import ConfigError, SecretError
+from clawkit.errors import ConfigError, Issue, SecretError
 from clawkit.models.catalog import Catalog
 from clawkit.models.client import auth_headers
 from clawkit.models.errors import from_net, from_response, unusable
@@ -31,13 +31,14 @@ from clawkit.models.protocols import ErrorKind, ModelError
 from clawkit.models.providers import Service
 from clawkit.net.client import Client
 from clawkit.net.route import NetError, join_headers
+from clawkit.redact import header_secrets
 
 Purpose = Literal["query", "document"]
 Learn = Callable[[list[str]], None]
-"""Is given every secret before it is used, so that it can be redacted."""
+"""Called with every secret before its use, so that it can be redacted."""
 MAX_BATCH = 64
 _MAX_DIMENSION, _MAX_NUMBER = 8_192, 32
-"""Numbers of a vector, and characters of a number."""
+"""Maximum numbers of a vector, and characters of a number."""
 _MIN_CHARS = 100
 _RETRIED: frozenset[ErrorKind] = frozenset(
     {"rate_limit", "overloaded", "server", "network", "timeout", "cut"}
@@ -47,11 +48,11 @@ _KEY = "memory.search.remote"
 
 
 class EmbedTimes(msgspec.Struct, frozen=True):
-    """How long a service is waited for."""
+    """Timeouts of a service."""
 
     batch_s: float = 60.0
     query_s: float = 10.0
-    """Both with retries."""
+    """Both include retries."""
     pauses_s: tuple[float, ...] = (1.0, 2.0)
     """Before each retry, unless the service says how long to wait."""
 
@@ -68,18 +69,19 @@ class Embedder(Protocol):
 
     @property
     def provider(self) -> str:
-        """Who makes the vectors, for people."""
+        """The name of the service, for people."""
 
     @property
     def model(self) -> str:
-        """With the provider, the name of the space: vectors of two models are never compared."""
+        """With the provider, identifies the vector space: vectors of different models are never
+        compared."""
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """One vector for each text, all of one length. Raises `ModelError`."""
+        """One vector for each text, all of the same length. Raises `ModelError`."""
 
 
 class EmbeddingApi(msgspec.Struct, frozen=True):
-    """How one service is asked."""
+    """The API of one service."""
 
     provider: str
     """The provider whose address and credentials are used; empty for none."""
@@ -117,14 +119,14 @@ class Values(msgspec.Struct):
 
 
 class _EmbeddingAnswer(msgspec.Struct):
-    """What any of the services may answer."""
+    """The answer of any service."""
 
     data: list[Values] | None = None
     embeddings: list[Values | list[float]] | None = None
 
     def vectors(self) -> list[list[float]]:
         if self.data is not None:
-            # The order is not promised.
+            # The order is not guaranteed.
             places = (at if row.index is None else row.index for at, row in enumerate(self.data))
             rows = sorted(zip(places, self.data, strict=True), key=lambda each: each[0])
             return [row.embedding for _, row in rows]
@@ -133,7 +135,7 @@ class _EmbeddingAnswer(msgspec.Struct):
 
 
 class ServiceAccess(NamedTuple):
-    """What all services are asked with."""
+    """What requests to all services share."""
 
     catalog: Catalog
     client: Client
@@ -147,9 +149,9 @@ class Embedders(NamedTuple):
     all: Sequence[Embedder] = ()
     times: EmbedTimes = DEFAULT_TIMES
     client: Client | None = None
-    """To be closed with them."""
+    """To be closed together with them."""
     problem: str = ""
-    """Why there are none although some were configured."""
+    """Why there are none although some are configured."""
 
 
 class HttpEmbedder:
@@ -178,7 +180,7 @@ class HttpEmbedder:
 
     @property
     def space(self) -> str:
-        """What changes when vectors are no longer comparable."""
+        """Identifies the vector space: differs if vectors are not comparable."""
         settings = self._settings
         kinds = (settings.input_type, settings.query_input_type, settings.document_input_type)
         return repr((self._url, settings.output_dimensionality, kinds))
@@ -194,8 +196,8 @@ class HttpEmbedder:
             raise ModelError("timeout", f"{self.provider} did not embed in time") from None
 
     async def _whole(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
-        """The vectors of one request, or of two if it was too long. Of a text that is too long by
-        itself, the beginning is embedded: it must not keep all others from being embedded."""
+        """The vectors of one request, or of two if it was too long. Of a single text that is too
+        long, only the beginning is embedded, so that it does not block all others."""
         try:
             return await self._with_retries(texts, purpose)
         except ModelError as error:
@@ -282,7 +284,7 @@ class HttpEmbedder:
             found = credentials.for_provider(self._service.id)
         except (ConfigError, SecretError) as error:
             raise ModelError("auth", f"{self.provider}: {error}") from None
-        self._learn([*headers.values()])
+        self._learn([*header_secrets(headers), *self._catalog.secrets])
         if not found and not self._settings.remote.base_url:
             raise credentials.missing(self._service.id)
         for first in found[:1]:
@@ -295,8 +297,8 @@ class HttpEmbedder:
 def _find_service(
     settings: MemorySearch, provider: str, api: EmbeddingApi, catalog: Catalog
 ) -> Service:
-    """The provider of models with that name; or one of its own, if an address or a key is set for
-    memory only: the key of a provider is not sent to another address."""
+    """The model provider with that name; or a separate one if an address or key is set for memory
+    only, because a provider's key must not be sent to another address."""
     remote, known = settings.remote, catalog.services.get(api.provider)
     base, key = remote.base_url, remote.api_key
     if known and not base:
@@ -312,18 +314,24 @@ def _find_service(
         problem = f"is not set, and {provider!r} has no address of its own"
         raise fault(problem, f"{_KEY}.baseUrl", "Set the address of its API")
     request = RequestSettings(allow_private_network=_is_private(base) or None)
+    if known and not remote.base_url:
+        request = known.settings.request
+        if request.auth:  # this key is sent the same way, instead of the provider's
+            auth = structs.replace(request.auth, token=key, value=key)
+            request = structs.replace(request, auth=auth)
     own = Provider(
         base_url=base,
         api="google-generative-ai" if provider == "gemini" else None,
         api_key=key,
         headers=remote.headers,
-        request=known.settings.request if known and not remote.base_url else request,
+        request=request,
     )
     return Service(f"memory.{provider}", None, own, key=_KEY)
 
 
 def _is_private(url: str) -> bool:
-    """Whether the address itself is in a private network, not only a name that leads there."""
+    """Whether the address is a literal private IP address or this machine, not just a name for
+    one."""
     try:
         return ipaddress.ip_address(read_address(url, f"{_KEY}.baseUrl").host).is_private
     except ValueError:
@@ -355,17 +363,36 @@ def make_embedders(
 ) -> Embedders:
     """The embedders as configured.
 
-    `auto` is OpenAI if there is a key for it, else a local model if one is configured. A plugin in
-    the role is used if no provider is set, or with `plugin`.
+    `auto` means OpenAI if it has a key, else a configured local model. A plugin in the role is used
+    if no provider is set, or with `plugin`.
     """
     client = Client()
     access = ServiceAccess(Catalog.of(loaded, agent), client, learn, times)
-    names = (("provider", settings.provider or ""), ("fallback", settings.fallback))
     try:
-        found = [_make(settings, key, name.strip().lower(), access, plugged) for key, name in names]
+        return Embedders(_make_all(settings, access, plugged), times, client)
     except ConfigError as error:
         return Embedders((), times, client, str(error))
-    return Embedders([each for each in found if each], times, client)
+
+
+def find_issues(settings: MemorySearch, loaded: Loaded, agent: str) -> Sequence[Issue]:
+    """Errors that `make_embedders` would raise, with any plugins."""
+    from clawkit.memory.static_model import StaticEmbedder
+
+    catalog = Catalog.of(loaded, agent)
+    access = ServiceAccess(catalog, Client(), lambda _secrets: None, DEFAULT_TIMES)
+    try:
+        _make_all(settings, access, plugged=StaticEmbedder(""))
+    except ConfigError as error:
+        return error.issues
+    return ()
+
+
+def _make_all(
+    settings: MemorySearch, access: ServiceAccess, plugged: Embedder | None
+) -> list[Embedder]:
+    names = (("provider", settings.provider or ""), ("fallback", settings.fallback))
+    found = [_make(settings, key, name.strip().lower(), access, plugged) for key, name in names]
+    return [each for each in found if each]
 
 
 def _make(
@@ -392,18 +419,22 @@ def _http(settings: MemorySearch, wanted: str, key: str, access: ServiceAccess) 
     if api is None:
         service = normalize_provider(wanted)
         if service not in access.catalog.services:
-            names = ", ".join((*PROVIDERS, "plugin", "auto", "none"))
-            hint = f"Use one of {names}, or one of models.providers"
+            names = (*PROVIDERS, "plugin", "auto", "none", *access.catalog.config.models.providers)
+            hint = suggest(wanted, names, "Known are")
             problem = f"unknown embedding provider {wanted[:80]!r}"
             raise fault(problem, f"memory.search.{key}", hint)
         api = EmbeddingApi(service, "")
     if key == "fallback":
-        # The model and the address are those of the first service.
+        if not api.model:
+            usable = ", ".join(each for each, found in _APIS.items() if found.model)
+            problem = f"{wanted!r} has no default model; memory.search.model is for the provider"
+            raise fault(problem, "memory.search.fallback", f"Use local, or one of {usable}")
+        # The model and the address belong to the first service.
         remote = type(settings.remote)()
         settings = structs.replace(settings, model=None, remote=remote, output_dimensionality=None)
     return HttpEmbedder(settings, wanted, api, access)
 
 
 def space_of(embedder: Embedder) -> str:
-    """The name of the space of its vectors."""
+    """The name of its vector space."""
     return "\n".join((embedder.provider, embedder.model, getattr(embedder, "space", "")))

@@ -11,14 +11,14 @@ Source = Literal["memory", "sessions"]
 Corpus = Literal["memory", "sessions", "all"]
 Mode = Literal["hybrid", "keyword"]
 OnProgress = Callable[[int, int], None]
-"""Called with the number of files done, and of all."""
+"""Called with the numbers of processed files and of all files."""
 
 
 class Hit(msgspec.Struct, frozen=True, rename="camel"):
     """A passage that matches a query."""
 
     path: str
-    """Relative to the workspace; absolute outside it. Of a session: `sessions/<id>`."""
+    """Relative to the workspace, absolute outside it, or `sessions/<id>` for a session."""
     start_line: int
     end_line: int
     source: Source
@@ -33,12 +33,12 @@ class MemoryHits(msgspec.Struct, frozen=True):
     mode: Mode
     """`keyword` if no embeddings were used."""
     provider: str = ""
-    """The embedding provider to use, and its model, also if it failed; empty for none."""
+    """The configured embedding provider and its model, even if it failed; empty for none."""
     model: str = ""
     warning: str = ""
-    """Why the search is incomplete or without embeddings, and what to do; empty if it is not."""
+    """Why the search is incomplete or without embeddings, and a remedy; empty if it is complete."""
     error: str = ""
-    """What the embedding provider failed with; part of the warning."""
+    """The error of the embedding provider; part of the warning."""
 
 
 class Excerpt(msgspec.Struct, frozen=True):
@@ -49,7 +49,7 @@ class Excerpt(msgspec.Struct, frozen=True):
     start_line: int
     lines: int
     next_line: int | None = None
-    """Where to read on; None at the end."""
+    """The line to continue at; None at the end."""
     exists: bool = True
 
 
@@ -59,7 +59,7 @@ class IndexStatus(msgspec.Struct, frozen=True, rename="camel"):
     embedded: int
     """Chunks that have a current vector."""
     pending: int
-    """Files that changed since they were indexed, as far as can be seen without reading them."""
+    """Files that changed since they were indexed, as far as visible without reading them."""
     size_bytes: int
     path: str
     """The index file."""
@@ -67,13 +67,14 @@ class IndexStatus(msgspec.Struct, frozen=True, rename="camel"):
     provider: str = ""
     model: str = ""
     problems: Sequence[str] = ()
-    """Files that cannot be listed or read, and what is wrong with the embedding provider."""
+    """Files that cannot be listed or read, and problems of the embedding provider."""
     error: str = ""
-    """What is wrong with the embedding provider; also one of the problems."""
+    """The error of the embedding provider; also one of the problems."""
 
 
 class Memory(Protocol):
-    """The memory of one agent. Methods raise `ToolInputError` for what the caller can correct."""
+    """The memory of one agent. Methods raise `ToolInputError` for errors that the caller can
+    fix."""
 
     async def search(
         self,
@@ -83,17 +84,21 @@ class Memory(Protocol):
         min_score: float | None = None,
         corpus: Corpus = "memory",
     ) -> MemoryHits:
-        """Passages that match, best first; brings the index up to date first."""
+        """Matching passages, best first; updates the index first."""
         ...
 
     async def get(self, path: str, *, start_line: int = 1, lines: int | None = None) -> Excerpt:
-        """Part of a note. A missing file has no text, and does not raise."""
+        """Part of a note. A missing file gives an empty text and does not raise."""
+        ...
+
+    async def paths(self) -> Sequence[str]:
+        """The paths of all notes."""
         ...
 
     async def index(
         self, *, rebuild: bool = False, on_progress: OnProgress | None = None
     ) -> IndexStatus:
-        """Bring the index up to date, including vectors; with `rebuild`, from nothing."""
+        """Update the index, including vectors; with `rebuild`, from scratch."""
         ...
 
     async def status(self) -> IndexStatus: ...

@@ -1,4 +1,4 @@
-"""Ranking of passages: keywords and vectors mixed, older dated notes lower; snippets."""
+"""Ranks passages by keywords and vectors, lowers older dated notes, and cuts snippets."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from datetime import date
 from clawkit.memory.words import fold
 from clawkit.text import regex
 
-CANDIDATES = 100
-"""Passages from each of keywords and vectors."""
+CANDIDATES, MAX_CANDIDATES = 100, 6_400
+"""Number of passages from keywords and from vectors each, and the maximum if some are hidden."""
 VECTOR_SHARE = 0.3
 HALF_LIFE_DAYS = 30.0
 AGE_SHARE = 0.25
-"""How much of its score a note can lose by its age. If old ones could lose all of it, a third of
-the questions of the benchmark in `bench/memory.py` would no longer find their answer."""
+"""Maximum share of its score that a note loses by age. If old notes could lose all of it, a third
+of the questions in `bench/memory.py` would no longer find their answer."""
 SNIPPET_CHARS = 700
 _MAX_PLACES = 6
-"""Of each term in a passage."""
+"""Maximum places of each term in a passage."""
 _DATED = r"(\d{4})-(\d{2})-(\d{2})(?:-[^/]*)?\.md"
 
 Leg = Sequence[tuple[int, float]]
-"""Numbers of passages, each with a score that grows with the match; best first."""
+"""Passage numbers with scores (higher is better), best first."""
 
 
 def mix(text: Leg, vector: Leg) -> dict[int, float]:
-    """One score from 0 to 1 for each passage: that of the words or, if none was found, the cosine,
-    if there is only one of them."""
+    """One score from 0 to 1 per passage, combined from both legs; with only one leg, its keyword
+    score or its cosine."""
     if not text:
         return {id_: min(1.0, max(0.0, cosine)) for id_, cosine in vector}
     by_text = _spread(text)
@@ -40,14 +40,14 @@ def mix(text: Leg, vector: Leg) -> dict[int, float]:
 
 
 def _spread(leg: Leg) -> dict[int, float]:
-    """The scores stretched to 0 to 1, so that legs with other scales can be added."""
+    """The scores scaled to 0 to 1, so that legs with different scales can be added."""
     best, worst = leg[0][1], leg[-1][1]
     width = best - worst
     return {id_: (score - worst) / width if width > 0 else 1.0 for id_, score in leg}
 
 
 def recency(path: str, today: date) -> float:
-    """The factor for the age of a note: 1 unless its name starts with a date in the past."""
+    """The age factor of a note: 1 unless its name starts with a past date."""
     found = regex(_DATED).fullmatch(path.rpartition("/")[2])
     if found is None:
         return 1.0
@@ -62,8 +62,8 @@ def recency(path: str, today: date) -> float:
 def choose(
     scores: Mapping[int, float], also: Set[int], max_results: int, min_score: float, *, strict: bool
 ) -> list[int]:
-    """The best passages. If not `strict`, or if none reaches `min_score`, those in `also` do not
-    have to."""
+    """The best passages. Those in `also` are exempt from `min_score` if not `strict`, or if none
+    reaches it."""
     ranked = sorted(scores, key=lambda id_: (-scores[id_], id_))
     good = [id_ for id_ in ranked if scores[id_] >= min_score]
     if not strict or not good:
@@ -72,11 +72,11 @@ def choose(
 
 
 def cut_snippet(text: str, terms: Sequence[str]) -> str:
-    """The part of a passage with most of the terms, from the beginning of a line or a word."""
+    """The part of a passage with most of the terms, from the start of a line or a word."""
     if len(text) <= SNIPPET_CHARS:
         return text
     folded = fold(text)
-    if len(folded) != len(text):  # positions would not be the same
+    if len(folded) != len(text):  # positions would differ
         folded = text
     places = [(at, term) for term in terms for at in _places(folded, term.replace(" ", ""))]
 

@@ -7,10 +7,10 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import date
-from functools import partial
+from functools import cache, partial
 from typing import TypeVar
 
 from msgspec import structs
@@ -32,8 +32,16 @@ from clawkit.memory.embed import (
 )
 from clawkit.memory.files import EXCERPT_CHARS, NoteFiles, Redact, check_lines, cut_excerpt
 from clawkit.memory.index import SESSION_ROOT, MemoryIndex, PastSessions
-from clawkit.memory.protocols import Corpus, Excerpt, Hit, IndexStatus, MemoryHits, OnProgress
-from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
+from clawkit.memory.protocols import (
+    Corpus,
+    Excerpt,
+    Hit,
+    IndexStatus,
+    MemoryHits,
+    OnProgress,
+    Source,
+)
+from clawkit.memory.search import CANDIDATES, MAX_CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
 from clawkit.memory.vectors import CACHE_ENTRIES, VectorIndex, find_extension
 from clawkit.memory.words import MAX_QUERY_CHARS, read_terms
@@ -41,7 +49,7 @@ from clawkit.store import DamagedError
 
 SEARCH_S = 30.0
 SYNC_S = 20.0
-"""How long a search waits for the index; the rest is indexed while it answers."""
+"""Seconds that a search waits for the index; the rest is indexed in the background."""
 MAX_RESULTS = 100
 
 T = TypeVar("T")
@@ -60,7 +68,7 @@ def open_memory(
 ) -> LocalMemory:
     """The memory of an agent in a workspace, as configured. Opens nothing yet.
 
-    `plugged` is the embedder of a plugin; `learn` is given secrets before they are used; `redact`
+    `plugged` is the embedder of a plugin; `learn` is called with secrets before their use; `redact`
     masks secrets in notes.
     """
     config = loaded.config
@@ -85,7 +93,7 @@ def open_memory(
 
 
 def index_file(agent: str, workspace: str, env: dict[str, str]) -> str:
-    """Where the index of an agent in a workspace is: the same agent may work in several."""
+    """The index file of an agent in a workspace; an agent may work in several workspaces."""
     whose = os.fsencode(f"{os.path.realpath(workspace)}\0{agent}")
     place = hashlib.sha256(whose).hexdigest()[:12]
     name = re.sub(r"[^a-z0-9_-]", "_", agent.lower())[:64]
@@ -93,7 +101,7 @@ def index_file(agent: str, workspace: str, env: dict[str, str]) -> str:
 
 
 class LocalMemory:
-    """See the Protocol `Memory`. For one event loop."""
+    """Implements `Memory`. Bound to one event loop."""
 
     def __init__(
         self,
@@ -135,7 +143,7 @@ class LocalMemory:
         count = wanted.max_results if max_results is None else max_results
         lowest = wanted.min_score if min_score is None else min_score
         if not query.strip():
-            raise ToolInputError("the query is empty; say what to look for")
+            raise ToolInputError("the query is empty; use some words or a question")
         if not 1 <= count <= MAX_RESULTS:
             raise ToolInputError(f"the number of results must be from 1 to {MAX_RESULTS}")
         if not 0 <= lowest <= 1:
@@ -168,31 +176,50 @@ class LocalMemory:
         lowest: float,
         strict: bool,
     ) -> tuple[list[Hit], bool]:
-        """The hits, and whether vectors took part."""
+        """The hits, and whether vectors were used."""
         index = self._index
         terms = read_terms(query, index.split)
-        by_words: Leg = index.match(terms, corpus, CANDIDATES)
-        by_vector: Leg = self._vectors.nearest(*vector, corpus, CANDIDATES) if vector else ()
+        may_see = cache(self._may_see)
+
+        def visible(scores: Mapping[int, float]) -> dict[int, Hit]:
+            found = index.passages(scores)
+            return {id_: each for id_, each in found.items() if may_see(each.source, each.path)}
+
+        def best(find: Callable[[int], Leg]) -> Leg:
+            """Filter hidden sessions before limiting. They may be too many to name in the query."""
+            count = CANDIDATES
+            while True:
+                found = find(count)
+                if corpus == "memory" or self._transcripts is None:
+                    return found
+                shown = visible(dict(found))
+                kept = [each for each in found if each[0] in shown]
+                if len(kept) >= CANDIDATES or len(found) < count or count >= MAX_CANDIDATES:
+                    return kept[:CANDIDATES]
+                count *= 4
+
+        by_words = best(partial(index.match, terms, corpus))
+        nearest = partial(self._vectors.nearest, *vector, corpus) if vector else None
+        by_vector = best(nearest) if nearest else ()
         today = self._today()
-        seen = {
-            id_: each
-            for id_, each in index.passages(mix(by_words, by_vector)).items()
-            if each.source == "memory" or self._may_see(each.path.removeprefix(SESSION_ROOT))
-        }
+        seen = visible(mix(by_words, by_vector))
         scores = {id_: each.score * recency(each.path, today) for id_, each in seen.items()}
-        # The words of the query, or a similar meaning, are better than nothing.
+        # Matches of words, or of a similar meaning, are better than nothing.
         also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}
         chosen = choose(scores, also, count, lowest, strict=strict)
-        # Another process may have given the number to another passage since.
+        # Another process may have reused the number for another passage.
         shown = index.passages({id_: round(scores[id_], 4) for id_ in chosen}, text=True)
         kept = [id_ for id_ in chosen if id_ in shown and shown[id_].path == seen[id_].path]
-        # Secrets that became known after the note was indexed are masked before it is cut.
+        # Mask secrets that became known after indexing, before the passage is cut.
         texts = {id_: self._files.redact(shown[id_].snippet) for id_ in kept}
         hits = [structs.replace(shown[id_], snippet=cut_snippet(texts[id_], terms)) for id_ in kept]
         return hits, bool(by_vector)
 
-    def _may_see(self, session: str) -> bool:
-        return self._transcripts is not None and self._transcripts.may_see(session)
+    def _may_see(self, source: Source, path: str) -> bool:
+        sessions = self._transcripts
+        if source == "memory":
+            return True
+        return sessions is not None and sessions.may_see(path.removeprefix(SESSION_ROOT))
 
     async def get(self, path: str, *, start_line: int = 1, lines: int | None = None) -> Excerpt:
         transcripts, id_ = self._transcripts, path.removeprefix(SESSION_ROOT)
@@ -208,12 +235,15 @@ class LocalMemory:
             return Excerpt(path, "", start_line, 0, exists=False)
         return cut_excerpt(path, text, start_line, lines, self._excerpt_chars)
 
+    async def paths(self) -> list[str]:
+        return [*(await in_thread(self._files.scan)).stamps]
+
     async def index(
         self, *, rebuild: bool = False, on_progress: OnProgress | None = None
     ) -> IndexStatus:
         if rebuild:
             await in_thread(self._index.recovering, self._index.clear)
-            await self._embedding.finish()  # no passages: only what is not cached is removed
+            await self._embedding.finish()  # without passages, this only prunes the cache
         if warning := await self._sync(on_progress):
             raise ToolError(warning)
         await self._embedding.finish()
@@ -243,24 +273,24 @@ class LocalMemory:
         await in_thread(self._index.close)
 
     async def _bring_up_to_date(self) -> str:
-        """Wait for the index; returns why it is incomplete, if it is."""
+        """Wait for the index; returns why it is incomplete, or an empty text."""
         loop = asyncio.get_running_loop()
         until = loop.time() + SYNC_S
         running = self._syncing
         if running is not None and not running.done():
-            # It may have begun before the latest change.
+            # It may have started before the latest change.
             await asyncio.wait({running}, timeout=SYNC_S)
         if running is None or (running is self._syncing and running.done()):
             running = self._syncing = loop.create_task(self._sync())
         running = self._syncing or running
-        # It goes on if the search is cancelled, or if it takes longer than that.
+        # Shielded: continues if the search is cancelled or stops waiting.
         done, _ = await asyncio.wait({running}, timeout=until - loop.time())
         if not done:
             return f"{self._index.pending:,} files are not indexed yet; search again later"
         return running.result()
 
     async def _sync(self, on_progress: OnProgress | None = None) -> str:
-        """Index what has changed; returns why that failed, if it did."""
+        """Index changes; returns the reason for a failure, or an empty text."""
 
         def report(done: int, total: int) -> None:
             if on_progress:

@@ -5,10 +5,10 @@
     not_found, refused      the next model
     rate_limit              the next credential, then the next model; if there is none, wait
     anything else           wait and retry; after three attempts the next model, if there is one
-    local server not found  the same, but give up after three attempts
+    local server not found the same, but give up after three attempts
 
 Once every model has been tried, those that may recover are retried until their limits are reached.
-A model that was given up rests for a while; until then, the model that replaced it is used.
+A model that was given up rests for a while; meanwhile, the model that replaced it is used.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BILLING_REST_S = (600.0, 1_800.0, 3_600.0)
 
 _AT_ONCE: frozenset[ErrorKind] = frozenset({"invalid", "overflow"})
 _NEXT_MODEL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "refused"})
-# Most informative first: what a person can fix.
+# Most informative first: errors that a person can fix.
 _TELLING: tuple[ErrorKind, ...] = (
     *("billing", "auth", "not_found", "refused", "rate_limit"),
     *("overloaded", "server", "timeout", "network", "cut", "malformed"),
@@ -72,7 +72,7 @@ class Clock:
 
 
 class ChainLink:
-    """One model of a chain, and until when it rests."""
+    """One model of a chain, and the end of its rest."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -90,7 +90,7 @@ class ChainLink:
         return bool(has_spare and has_spare())
 
     def give_up(self, error: ModelError, now: float) -> None:
-        """Let it rest: longer each time, and at least as long as the provider asks for."""
+        """Let it rest: longer each time, and at least as long as the provider requests."""
         rests = _BILLING_REST_S if error.kind == "billing" else _REST_S
         rest = max(rests[min(self._failures, len(rests) - 1)], error.retry_after_s or 0.0)
         self._failures += 1
@@ -116,7 +116,7 @@ class _Attempts(msgspec.Struct):
     is_over: bool = False
 
     def wait_after(self, error: ModelError, took_s: float, chance: float) -> float | None:
-        """How long to wait before retrying the model; None to give it up."""
+        """Seconds to wait before retrying the model; None to give it up."""
         self.error = error
         self.failing_s += took_s
         asked = error.retry_after_s
@@ -224,7 +224,7 @@ class ModelChain:
 
     @property
     def ref(self) -> ModelRef:
-        """The model in use; `api` and `facts` are also its."""
+        """The model in use; `api` and `facts` belong to it as well."""
         return self._current.model.ref
 
     @property
@@ -254,9 +254,10 @@ class ModelChain:
                 except ModelError as error:
                     following, wait_s = run.after(link, error, self._clock.now() - started)
                     spent += error.partial.usage.cost if error.partial else 0.0
-                    again = Again(
-                        brief(link.model.ref, error), wait_s, following.model.ref, error.kind
-                    )
+                    said = brief(link.model.ref, error)
+                    again = Again(said, wait_s, following.model.ref, error.kind)
+                    # The error is kept until the end, but not what was read of the answer.
+                    error.with_traceback(None).partial = None
                 finally:
                     # End the request now, not when the generator is garbage-collected.
                     if close := getattr(stream, "aclose", None):

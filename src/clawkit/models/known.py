@@ -116,13 +116,13 @@ def api_of(provider: KnownProvider, model_id: str) -> Api:
 
 
 def full_id(provider: str, model_id: str) -> str:
-    """A model id as the provider spells it: OpenRouter's own models have its name as prefix."""
+    """A model id in the provider's spelling: OpenRouter's own models have its name as prefix."""
     is_own = provider == "openrouter" and "/" not in model_id
     return f"openrouter/{model_id}" if is_own else model_id
 
 
 def known_model(provider: str, model_id: str) -> KnownModel | None:
-    """What is known about a model; a date at the end of its id is ignored."""
+    """The table row of a model; a date at the end of its id is ignored."""
     known = PROVIDERS.get(provider)
     rows = {row.id: row for row in known.models} if known else {}
     return rows.get(model_id) or rows.get(re.sub(_DATED, "", model_id))
@@ -191,7 +191,7 @@ class Address(msgspec.Struct, frozen=True):
 def read_address(text: str, key: str) -> Address:
     """Parse an address from the setting `key`. Raises ConfigError with the reason."""
     text = text.strip()
-    if unset := re.search(_VARIABLE, text):
+    if "${" in text and (unset := re.search(_VARIABLE, text)):
         raise fault(f"the environment variable {unset[1]} is not set", key)
     try:
         parts = urlsplit(text)

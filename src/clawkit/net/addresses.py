@@ -84,7 +84,7 @@ class ParsedUrl(msgspec.Struct, frozen=True):
     path: str
     """With the query."""
     address: Address | None
-    """If the host is one."""
+    """The host, if it is an address."""
 
     @property
     def authority(self) -> str:
@@ -250,7 +250,7 @@ def is_listed(host: str, entries: Iterable[str]) -> bool:
 
 
 def _normalize(entry: str) -> str:
-    """An entry in the spelling of a parsed host. What is no host stays as it is."""
+    """An entry in the spelling of a parsed host; anything but a host is unchanged."""
     entry = entry.strip().lower()
     wildcard, name = ("*.", entry[2:]) if entry.startswith("*.") else ("", entry)
     try:
@@ -366,7 +366,7 @@ def _remove_dots(path: str) -> str:
 
 def _bad(problem: str) -> NetError:
     # Without the URL itself, which may contain a key.
-    return NetError("refused", f"clawkit does not use this URL: {problem}")
+    return NetError("refused", f"invalid URL: {problem}")
 
 
 _PROXY_URL = r"(?ai)(https?://)(?:([^/?#]*)@)?([^/?#@]*)/?"
@@ -374,12 +374,12 @@ _PROXY_URL = r"(?ai)(https?://)(?:([^/?#]*)@)?([^/?#@]*)/?"
 
 def env_proxy(url: str, env: Mapping[str, str]) -> Proxy | None:
     """The proxy for a URL according to the environment; never one for this machine itself."""
+    own = _variable(f"{url.partition(':')[0].lower()}_proxy", env)
+    if not (value := own or _variable("all_proxy", env)):
+        return None
     target = parse_url(url)
     kind = kind_of(target.address) if target.address is not None else kind_of_name(target.host)
     if kind == "loopback" or is_exempt(target, _variable("no_proxy", env)):
-        return None
-    value = _variable(f"{target.scheme}_proxy", env) or _variable("all_proxy", env)
-    if not value:
         return None
     return Proxy(value if "://" in value else f"http://{value}")
 

@@ -1,4 +1,4 @@
-"""Whether a conversation is traced, and which content its spans may have."""
+"""Whether a conversation is traced, and which content its spans may contain."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clawkit.redact import Redactor
 if TYPE_CHECKING:
     from clawkit.telemetry.spans import Export
 
-FLUSH_S = 2.0  # how long the end of a conversation waits until its last spans are sent
+FLUSH_S = 2.0  # seconds that the end of a conversation waits for sending its last spans
 _CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _EVERYTHING = CaptureContent(
     enabled=True, input_messages=True, output_messages=True, tool_inputs=True, tool_outputs=True
@@ -74,9 +74,11 @@ def open_telemetry(loaded: Loaded, agent: str, redactor: Redactor) -> Telemetry:
     except ImportError as error:
         if (error.name or "").startswith("clawkit"):
             raise
+        from clawkit.installation import how_to_add
+
         return Telemetry(
             warning="diagnostics.otel: no spans are sent, because OpenTelemetry is not installed. "
-            "Run `pip install 'clawkit[otel]'`, or turn it off"
+            f"Run `{how_to_add('otel')}`, or turn it off"
         )
     headers: dict[str, str] = {}
     for name, value in settings.headers.items():

@@ -1,4 +1,4 @@
-"""Shared by exec, process and code_execution: results that describe commands."""
+"""Results that describe commands, shared by exec, process and code_execution."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ PENDING = 10_000
 TAIL = 2_000
 """Characters of the end of the output, in lists and while a command runs."""
 _NOTE, _NOTICE = 1_500, 400
-"""Characters reserved for text beside the output, and of output in a notification."""
+"""Characters reserved for text besides the output, and of output in a notification."""
 _LIVE_BYTES = 16 * 1024
-"""Output that is drawn twice a second. Much more would take a third of a processor."""
+"""Bytes of output to redraw twice a second. Much more would take a third of a CPU."""
 _BIG = 64 * 1024**2
 
 _REASONS: dict[Reason, str] = {
@@ -67,7 +67,7 @@ T = TypeVar("T", bound=_Part)
 
 
 def owner_of(scope: Scope) -> str:
-    """Owner of the commands: the agent, or for a sub-agent its session."""
+    """Owner of the commands: the agent, or the session of a sub-agent."""
     return scope.agent if not scope.depth else f"{scope.agent}/{scope.session}"
 
 
@@ -137,7 +137,7 @@ def describe_output(command: Command) -> dict[str, Any]:
 
 def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
     """How a command ended, for the model; empty on success without remarks. `names_hosts`: whether
-    the sandbox can grant access to single hosts."""
+    the sandbox can grant access to individual hosts."""
     said, launch = [], command.launch
     if exit_.reason != "exit" or exit_.code:
         text = _REASONS[exit_.reason].format(
@@ -170,7 +170,7 @@ def say_exit(command: Command, exit_: Exit, *, names_hosts: bool = True) -> str:
 
 
 async def last_drawn(command: Command, max_bytes: int) -> tuple[bytes, bool]:
-    """The output to draw the screen of a terminal from, and whether there was more before it."""
+    """The output to render a terminal's screen from, and whether earlier output was left out."""
     start = max(0, command.output.size - max_bytes)
     return await command.output.read(start, max_bytes), start > 0
 
@@ -187,7 +187,7 @@ async def show_so_far(command: Command, redactor: Redactor) -> str:
     data, is_cut = await last_drawn(command, _LIVE_BYTES)
     text = clean(data, cut_start=is_cut, cut_end=True)
     if redactor.strict(text) != text:
-        return tail  # a secret that is drawn in two rows would not be recognised
+        return tail  # a secret split over two rows would not be recognised
     try:
         drawn: Screen = await in_thread(render, data, *command.terminal.size, cut=is_cut)
     except ToolError:
@@ -218,7 +218,7 @@ def say_running(command: Command, ctx: Context, warnings: list[str]) -> Result:
 
 
 async def say_done(command: Command, exit_: Exit, ctx: Context, warnings: list[str]) -> Result:
-    from clawkit.approvals.protocols import Confines  # `clawkit ps` does without it
+    from clawkit.approvals.protocols import Confines  # not needed by `clawkit ps`
     from clawkit.process.output_text import shown
 
     whole = await shown(command.output, FINISHED)
@@ -262,7 +262,8 @@ def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
 
 
 def say_waiting(waiting: Waiting, request: ExecRequest, what: str) -> Result:
-    """The result while an approval is pending. `what` is waiting for it, such as `The command`."""
+    """The result while an approval is pending. `what` names the waiting thing, such as `The
+    command`."""
     pending = waiting.pending
     always = ["allow-always"] if pending.question.stored else []
     text = (
@@ -291,8 +292,8 @@ async def run_when_allowed(
     ctx: Context,
     words: tuple[str, str],
 ) -> R | None:
-    """Run something once a person has approved it; if it is not run, notify the session and return
-    None. `words` are the name of the tool, and what it runs."""
+    """Run something when a person has approved it; if it is not run, notify the session and return
+    None. `words` are the name of the tool and what it runs."""
     from clawkit.approvals.protocols import ExecGate
 
     tool, what = words

@@ -23,7 +23,7 @@ from clawkit.text import result_cap, weigh, weight_cap
 
 MAX_PROBLEMS = 20
 MAX_PROTECTED = 10
-"""Files in one approval prompt; no one would read a longer list."""
+"""Maximum files in one approval prompt; a longer list would go unread."""
 MAX_BYTES = 50 * 1024
 NOTICE_ROOM = 1_000
 MARKS_ROOM = 600
@@ -33,7 +33,7 @@ _AMBIGUOUS = r"(?s)[\[\"\s]|.*[:-]\d+[:-] |.*\s\Z|--\Z"
 
 
 class Update(Struct, frozen=True):
-    """A change, and the text before and after it; None if there is no file, or no text in it."""
+    """A change, and the text before and after it; None for a missing or binary file."""
 
     change: Change
     before: str | None = None
@@ -44,7 +44,7 @@ async def commit(
     ctx: Context, files: FileSystem, updates: Sequence[Update]
 ) -> tuple[tuple[Changed, ...], Problems]:
     """Make all changes or none; asks a person about protected files. Returns the result of each
-    change, and the problems that language servers now report."""
+    change, and the new problems that language servers report."""
     changes = [each.change for each in updates]
     try:
         done = await files.change(changes)
@@ -119,7 +119,8 @@ def check_characters(text: str, name: str) -> None:
 
 
 def check_text(name: str, *texts: str) -> None:
-    """Raises `ToolInputError` for texts that cannot be a program's argument or part of a name."""
+    """Raises `ToolInputError` for texts that cannot be a program's argument or part of a file
+    name."""
     for text in texts:
         try:
             if b"\0" not in os.fsencode(text):
@@ -179,7 +180,7 @@ def is_saved_page(place: str) -> bool:
 
 
 def mark_outside(text: str) -> str:
-    """Part of a saved page, marked: the marks in the file are at its start and end."""
+    """Mark part of a saved page as external: the file has marks only at its start and end."""
     from clawkit.external import NOTICE, wrap_external
 
     return f"{NOTICE}\n{wrap_external(text, 'a saved web page')}"

@@ -1,4 +1,4 @@
-"""Shared by the memory tools: who may use them, waiting for the index, and failures."""
+"""Shared by the memory tools: who may use them, timeouts, and failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clawkit.errors import ToolError
 T = TypeVar("T")
 TIMEOUT_S = 30.0
 SESSIONS = "sessions/"
-"""What the paths of sessions begin with."""
+"""Prefix of the paths of sessions."""
 PRIVATE = "notes are private: the memory tools are only for direct chats with the owner"
 ACTION = "run `clawkit memory status`; meanwhile, read notes with memory_get or read"
 
@@ -25,7 +25,7 @@ def offer(tool: Tool, config: Config, scope: Scope) -> Tool | str:
 
 
 def why_not(config: Config, scope: Scope) -> str:
-    """Why a run has no memory; empty if it has."""
+    """Why a run has no memory; empty if it has one."""
     if not is_enabled(config, scope.agent):
         return "memory is turned off for this agent (memory.search.enabled is false)"
     if not is_private(scope):
@@ -49,7 +49,7 @@ def is_enabled(config: Config, agent: str) -> bool:
 
 
 def is_private(scope: Scope) -> bool:
-    """Whether only the owner reads the answers: notes are about them, and theirs."""
+    """Whether only the owner reads the answers: notes are private to the owner."""
     return scope.sender.owner and not scope.group
 
 
@@ -71,8 +71,8 @@ async def within_time(work: Awaitable[T], timeout_s: float = TIMEOUT_S) -> T:
 
 
 def as_quoted(path: str, text: str) -> str:
-    """The text of a note, or that of a session marked as from outside: a conversation quotes others
-    (people, pages, output). Notes are shown like files that are read."""
+    """The text of a note as it is, or the text of a session marked as external, because it quotes
+    people, pages and output."""
     if not path.startswith(SESSIONS):
         return text
     from clawkit.external import wrap_external
@@ -94,5 +94,5 @@ def unavailable(error: ToolError, **more: Any) -> Result:
 
 
 def reads_notes(_params: object, ctx: Context) -> tuple[Effect, ...]:
-    """Notes may be anywhere in the workspace: a note that is being written is read afterwards."""
+    """Notes may be anywhere in the workspace, so wait for calls that may write one."""
     return (Effect("read", file_resource(ctx.workspace, ".")),)

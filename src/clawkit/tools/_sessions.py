@@ -40,7 +40,7 @@ MAX_TEXT = 4_000
 """Maximum characters of one text block."""
 CUT = "\n…(truncated)…"
 ENVELOPE = 1_500
-"""Characters reserved for the fields of a result besides its rows or messages."""
+"""Characters reserved for the fields of a result other than rows or messages."""
 MIN_ROOM = 500
 DEFAULT_SIGHT = Sight()
 NO_AGENT = "it needs an agent with a saved session: use `clawkit agent` without --no-session"
@@ -91,7 +91,7 @@ class VisibleSessions:
         return all_visible(self.requester, self.sight, self.store.agents() if self.store else ())
 
     def limits(self) -> dict[str, Any]:
-        """The restriction of visibility, for a result; empty if there is none."""
+        """The restriction of visibility, for a result; empty if unrestricted."""
         clamped = self.sight.clamps(self.requester)
         if self.sight.mode == "all" and not clamped:
             return {}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 PAGE_LINES = 2_000
 PAGE_BYTES = 50 * 1024
 MAX_JOINED = 8
-"""Pages that are joined if no limit is given."""
+"""Number of pages that are joined if no limit is given."""
 MAX_PAGE_BYTES = 512 * 1024
 CONTEXT_SHARE = 0.2
 CHARS_PER_TOKEN = 4
@@ -45,7 +45,7 @@ MIN_PAGE_BYTES = 200
 """Even for the smallest model, a page must have some content."""
 NOTICE_ROOM = 400
 DOCUMENT_PAGES = 10
-"""Pages of a document that are shown by default."""
+"""Pages of a document shown by default."""
 MAX_DOCUMENT_PAGES = 20
 KEY = "PRIVATE KEY-----"
 MAX_MASKED_BYTES = 1024 * 1024
@@ -53,7 +53,7 @@ MAX_MASKED_BYTES = 1024 * 1024
 
 
 class FileView(NamedTuple):
-    """Which part of a file to show, and the context window of the model it is for."""
+    """The part of a file to show, and the context window of the model."""
 
     path: str
     offset: int = 1
@@ -62,7 +62,7 @@ class FileView(NamedTuple):
     context_window: int | None = None
     notes: tuple[str, ...] = ()
     is_outside: bool = False
-    """Whether its text is marked as from outside."""
+    """Whether its text is marked as external."""
 
     @property
     def max_weight(self) -> int:
@@ -72,7 +72,7 @@ class FileView(NamedTuple):
         return max(MIN_PAGE_BYTES, room - taken)
 
     def finish(self, text: str, notes: Sequence[str]) -> str:
-        """The text of a page as it is shown."""
+        """The page's text with its notices."""
         return with_notes(mark_outside(text) if text and self.is_outside else text, notes)
 
 
@@ -85,7 +85,7 @@ async def show_file(path: str, params: Params, ctx: Context, *notes: str) -> Res
         part = params.offset, params.limit, params.cursor
         view = FileView(path, *part, window, notes, is_saved_page(file.place))
         if is_env_file(path) or is_env_file(file.place):
-            # Shown only with masked secrets, in whatever format.
+            # Shown only with masked secrets, in every format.
             if params.format == "hex" or params.encoding:
                 why = f"secrets in {view.path!r} are masked, so it is only shown as plain text"
                 raise ToolInputError(f"{why}: leave out 'format' and 'encoding'")
@@ -159,8 +159,8 @@ async def show_text(
     detected: bool = True,
     **more: Any,
 ) -> Result:
-    """A page of a file whose first `CHUNK` bytes are `head`. `detected` says whether the encoding
-    was detected, so that a notice has to name it; `more` goes into the details."""
+    """A page of a file whose first `CHUNK` bytes are `head`. `detected`: whether the encoding was
+    detected, so that a notice names it; `more` goes into the details."""
     notes = [*view.notes]
     if encoding.name != "utf-8" and detected:
         notes.append(f"decoded from {encoding.name}")
@@ -173,7 +173,7 @@ async def show_text(
     if page.shrank:
         notes.append("the file was truncated while it was being read")
     notes += _position(page, want, size)
-    # Nothing but newlines would only make the notice harder to find.
+    # Newlines alone would only make the notice harder to find.
     text = page.text if page.text.strip("\n") else ""
     details = {"path": view.path, "kind": "text", **_facts(page, size), **more}
     if encoding.name != "utf-8" or encoding.mark:
@@ -272,7 +272,7 @@ async def show_picture(file: OpenFile, view: FileView, ctx: Context) -> Result:
 
 
 async def fit_picture(data: bytes, ctx: Context) -> Picture:
-    """An image as large as the model takes it. Raises `ToolError`."""
+    """An image scaled to what the model accepts. Raises `ToolError`."""
     given = ctx.services.get(ImageLimits)
     limits = given if isinstance(given, ImageLimits) else ImageLimits()
     media = ctx.use(Media)
@@ -295,8 +295,8 @@ def image_block(picture: Picture) -> Image:
 
 
 def read_range(text: str) -> tuple[int, int]:
-    """Parse `3`, `1-5` or `7-` into the first and the last page; an empty text is the first pages.
-    Raises `ToolInputError`."""
+    """Parse `3`, `1-5` or `7-` into the first and the last page; an empty text means the first
+    pages. Raises `ToolInputError`."""
     if not text.strip():
         return 1, DOCUMENT_PAGES
     found = re.fullmatch(r"\s*([0-9]{1,6})\s*(?:(-)\s*([0-9]{1,6})?)?\s*", text)

@@ -81,7 +81,7 @@ def _summarize(drafts: "Sequence[Draft]") -> str:
 
 
 def _counts(draft: "Draft") -> str:
-    """Added and removed lines, and the old name of a moved file."""
+    """Counts of added and removed lines, and the old name of a moved file."""
     counts = [f"+{draft.added}"] if draft.added else []
     counts += [f"-{draft.removed}"] if draft.removed else []
     parts = [" ".join(counts)] if counts else []
@@ -95,7 +95,7 @@ def touches(params: Mapping[str, Any]) -> tuple[str, ...]:
 
     text = params.get("input")
     if not isinstance(text, str):
-        raise ToolInputError("the parameter input, which holds the patch, is missing")
+        raise ToolInputError("the parameter input (the patch) is missing")
     return paths_of(parse(text))
 
 
@@ -133,7 +133,7 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
     if refusal := _withhold(settings, scope.model):
         return refusal
     if scope.cwd:
-        return "paths in a patch begin at the workspace, and this run begins elsewhere (cwd)"
+        return "patch paths start at the workspace, but this run starts in another directory (cwd)"
     if settings.workspace_only:
         return TOOL
     return replace(TOOL, execute=partial(execute, reach=FileSystem))
@@ -147,7 +147,7 @@ def _withhold(settings: ApplyPatch, model: ModelRef | None) -> str:
     is_listed = model is not None and bool(names & {str(model).casefold(), model.id.casefold()})
     if settings.enabled:
         if settings.allow_models and not is_listed:
-            return f"{_KEY}.allowModels does not name the model {str(model or 'of this run')!r}"
+            return f"{_KEY}.allowModels does not include the model {str(model or 'of this run')!r}"
         return ""
     if model is None or is_listed or model.provider.startswith(("openai", "azure-openai")):
         return ""

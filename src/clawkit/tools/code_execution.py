@@ -33,7 +33,7 @@ from clawkit.tools._params import doc
 MAX_IMAGES = 4
 _MAX_NAME = 500
 MAX_CODE = 128 * 1024
-"""Bytes of code in one call; more belongs in a file."""
+"""Maximum bytes of code in one call; more belongs in a file."""
 TIMEOUT_S, MAX_TIMEOUT_S = 30, 600
 _PROGRAMS: dict[Language, str] = {"python": "python3 -I -u -", "javascript": "node -"}
 """Commands that would run code from standard input."""
@@ -60,7 +60,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     if params.task:
-        why = "task: no remote provider is configured in this build, so tasks cannot be handed over"
+        why = "task: this build has no remote provider for tasks"
         raise ToolInputError(f"{why}; write the code yourself and send it as code")
     size = len(_c.encode("code", params.code, "; write it as an escape"))
     large = f"is {size:,} bytes long; the limit is {MAX_CODE:,}"
@@ -74,12 +74,12 @@ async def execute(params: Params, ctx: Context, settings: Exec) -> Result:
     interpreters, owner = ctx.use(Interpreters), _c.owner_of(ctx.scope)
     if params.reset and not params.code.strip():
         language, was_there = params.language, await interpreters.reset(owner, params.language)
-        said = "its variables are gone" if was_there else "there was none"
+        said = "its variables are lost" if was_there else "none was running"
         said = f"Interpreter reset ({language}): {said}. The next call starts a fresh one."
         return Result.text(said, status="completed", language=language, reset=was_there)
     request = await _request(params, ctx, settings)
-    # Every call needs its own decision, because every call is another program: the command line
-    # of the interpreter says nothing about it.
+    # Every call needs its own decision, because every call is another program: the interpreter's
+    # command line is always the same.
     admitted = await ctx.use(ExecGate).admit(request, _no_preflight)
     if isinstance(admitted, Waiting):
         ctx.use(ExecGate).later(_follow(admitted, request, params, ctx))
@@ -164,7 +164,7 @@ class _HeldOutput:
 async def _show(
     ran: Ran, language: Language, timeout_s: float, notes: list[str], ctx: Context
 ) -> Result:
-    """The result of a call. What the child sent is untrusted: it is cleaned and cut here."""
+    """The result of a call. Data from the child is untrusted: it is cleaned and cut here."""
     from clawkit.process.output_text import shown
 
     stdout, stderr, value, traceback = [
@@ -179,11 +179,11 @@ async def _show(
     cut = await _c.fitted(ctx, _c.FINISHED, lambda cap: shown(_HeldOutput(text), cap))
     ends = list(notes)
     if ran.fresh:
-        ends.append(f"[A fresh interpreter: {ran.fresh}. Variables of earlier calls are gone.]")
+        ends.append(f"[A fresh interpreter: {ran.fresh}. Variables of earlier calls are lost.]")
     if ran.lost:
         after = f" after {timeout_s:g} s" if ran.timed_out else ""
         ends.append(
-            f"[The interpreter is gone{after}: {ran.lost}. Its variables are lost; the next call "
+            f"[The interpreter ended{after}: {ran.lost}. Its variables are lost; the next call "
             "starts a fresh one.]"
         )
     elif ran.timed_out:

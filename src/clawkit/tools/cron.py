@@ -43,11 +43,11 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ] = None
     job_id: Annotated[str, doc("get, update, remove, run, runs: the id or name of a job")] = ""
     patch: Annotated[_Object | None, doc("update: the fields to change, as in job")] = None
-    text: Annotated[str, doc("wake: what to tell the main session", max_length=20_000)] = ""
+    text: Annotated[str, doc("wake: message for the main session", max_length=20_000)] = ""
     mode: Annotated[
         Literal["now", "next-heartbeat"], doc("wake: start a turn now, or wait for the next one")
     ] = "next-heartbeat"
-    run_mode: Annotated[Literal["due", "force"], doc("run: only if due, or in any case")] = "due"
+    run_mode: Annotated[Literal["due", "force"], doc("run: only if due, or always")] = "due"
     include_disabled: Annotated[bool, doc("list: also disabled jobs")] = False
     limit: Annotated[int, doc("list, runs: how many", ge=1, le=200)] = 50
     offset: Annotated[int, doc("list, runs: how many to skip", ge=0)] = 0
@@ -63,7 +63,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     shown = ctx.use(CronControl).run(params)
     size = len(msgspec.json.encode(shown))
     if size > MAX_CHARS and params.action in _READS:
-        raise ToolInputError(f"the answer has {size:,} characters; use a smaller limit, or a jobId")
+        raise ToolInputError(f"the result has {size:,} characters; use a smaller limit, or a jobId")
     return Result.json(shown)
 
 
@@ -77,7 +77,7 @@ TOOL = Tool(
     description=(
         "Schedule jobs that run later or regularly, such as reminders and checks, list and change "
         "them, see what their runs did, and wake the main session. A job is run by the gateway, "
-        "also when no one is here."
+        "even when the user is away."
     ),
     parameters=Params,
     execute=execute,

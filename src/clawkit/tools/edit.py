@@ -72,7 +72,7 @@ async def execute(params: Params, ctx: Context) -> Result:
         await refuse_masks(text, outcome.text, redactor, path=params.path, env=env)
     diff = diff_texts(text, outcome.text, show)
     if env:
-        # A secret is recognized by its name, which the edit may have removed.
+        # A secret is recognized by its name, which may be outside the diff.
         diff = diff._replace(text="", left_out="the file holds secrets")
     change = Change(params.path, encode(outcome.text, encoding), expect=info.version)
     _, problems = await commit(ctx, files, [Update(change, text, outcome.text)])

@@ -62,8 +62,8 @@ class ExecAccess(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_access(access: ExecAccess, ctx: Context) -> Grants:
-    """The requested grants. Raises `ToolInputError` for paths that do not exist, for too broad
-    requests, and for what the sandbox cannot grant."""
+    """The requested grants. Raises `ToolInputError` for missing paths, for too broad requests, and
+    for access that the sandbox cannot grant."""
     if access == ExecAccess():
         return NO_GRANTS
     read, write = _real_paths("read", access.read, ctx), _real_paths("write", access.write, ctx)
@@ -105,11 +105,11 @@ _READERS = frozenset(
         *("nproc", "uptime", "ps", "free", "grep", "egrep", "fgrep", "cut", "tr"),
     )
 )
-"""Programs that change nothing, whatever their options."""
+"""Programs that change nothing, with any options."""
 
 
 def only_reads(command: str) -> bool:
-    """Whether a command is a chain of simple commands whose programs only read."""
+    """Whether a command is a chain of simple commands that only read."""
     steps = re.split(r"&&|\|\|?|;", command.strip())
     return all(
         (words := step.split()) and words[0] in _READERS and re.fullmatch(_PLAIN, step)
@@ -348,7 +348,7 @@ async def _start(
 
 
 async def _watch(command: "Command", ctx: Context, seconds: float | None) -> Exit | None:
-    """Wait for the end; None after `seconds`. Cancelling the call stops the command."""
+    """Wait for the command to end; None after `seconds`. Cancelling the call stops the command."""
     import asyncio
 
     from clawkit.core.tasks import unbroken
@@ -372,7 +372,7 @@ async def _watch(command: "Command", ctx: Context, seconds: float | None) -> Exi
     except asyncio.CancelledError:
         await unbroken(ctx.use(Commands).forget(command))
         raise
-    return command.exit  # it may have ended while its output was drawn
+    return command.exit  # it may have ended while its output was rendered
 
 
 async def _follow(
@@ -396,7 +396,7 @@ async def _follow(
 
 
 def effects(params: Params, _ctx: Context) -> tuple[Effect, ...]:
-    # Commands that only read can run concurrently. This has no influence on approvals.
+    # Commands that only read can run concurrently. This does not affect approvals.
     return (Effect("read" if only_reads(params.command) else "exec"),)
 
 

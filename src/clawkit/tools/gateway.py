@@ -41,7 +41,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
         ),
     ] = ""
     base_hash: Annotated[str, doc("config.patch, config.apply: hash of config.get")] = ""
-    note: Annotated[str, doc("Is said in this session after the restart", max_length=2_000)] = ""
+    note: Annotated[str, doc("Posted in this session after the restart", max_length=2_000)] = ""
     delay_ms: Annotated[
         int, doc("Milliseconds until the restart, so that you can answer", ge=0, le=MAX_DELAY_MS)
     ] = DELAY_MS
@@ -51,7 +51,7 @@ class GatewayControl(Protocol):
     """The gateway that runs a session, for the model of that session."""
 
     async def run(self, params: Params) -> dict[str, Any]:
-        """Do what a model asks for, as far as models may. Raises `ToolError`."""
+        """Do what a model requests, if models may do it. Raises `ToolError`."""
 
 
 _CHANGES = ("config.patch", "config.apply", "restart")
@@ -61,7 +61,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     shown = await ctx.use(GatewayControl).run(params)
     size = len(msgspec.json.encode(shown))
     if size > MAX_CHARS and params.action not in _CHANGES:
-        raise ToolInputError(f"the answer has {size:,} characters; ask for a part with 'path'")
+        raise ToolInputError(f"the result has {size:,} characters; request a part with 'path'")
     return Result.json(shown)
 
 

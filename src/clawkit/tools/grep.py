@@ -29,7 +29,7 @@ MAX_CHARS = 500
 """Characters of one line."""
 CUT = "… [cut]"
 MAX_SUSPECT = 50
-"""Files that are read to find secrets; in further suspect files, every line is masked."""
+"""Maximum files that are read to find secrets; in further suspect files, every line is masked."""
 MAX_MASKED = 1024 * 1024
 GAP = "--"
 """Marks omitted lines between matches with context."""
@@ -207,12 +207,12 @@ def _notes(query: fs.Grep, found: fs.SearchResult, shown: int) -> Iterator[str]:
 
 def _reason(query: fs.Grep, found: fs.SearchResult) -> str:
     """Why there may be no matches. Depends only on names, never on the content of files that were
-    not searched: otherwise that could be guessed pattern by pattern."""
+    not searched: otherwise patterns could probe that content."""
     searched = found.searched
     if searched is None:
         return ""
     if not searched.files:
-        which = "no file here has that type or glob" if query.globs or query.type else "no files"
+        which = "no file matches that type or glob" if query.globs or query.type else "no files"
         also = "" if query.ignored else " (ignored=true includes ignored ones)"
         return f": {which}{also}"
     some = "" if searched.whole else "at least "

@@ -18,11 +18,11 @@ Outcome = Literal["no_change", "progress", "done", "blocked", "needs_attention"]
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
-    outcome: Annotated[Outcome, doc("What this check came to")]
-    notify: Annotated[bool, doc("Whether to tell the person now; false is quiet")]
+    outcome: Annotated[Outcome, doc("Outcome of this check")]
+    notify: Annotated[bool, doc("Whether to notify the person now")]
     summary: Annotated[str, doc("What you found; the next check sees it", max_length=4_000)]
     notification_text: Annotated[
-        str, doc("What to tell the person instead of the summary", max_length=4_000)
+        str, doc("Text for the person instead of the summary", max_length=4_000)
     ] = ""
     reason: Annotated[str, doc("Why you notify, or not", max_length=1_000)] = ""
     priority: Annotated[Literal["low", "normal", "high"], doc("How urgent it is")] = "normal"
@@ -47,13 +47,13 @@ TOOL = Tool(
     name="heartbeat_respond",
     label="Answer a heartbeat",
     description=(
-        "Answer this heartbeat, once, as your last call: it ends the turn. The person is told only "
-        "if notify is true."
+        "Answer this heartbeat, once, as your last call: it ends the turn. The person is notified "
+        "only if notify is true."
     ),
     parameters=Params,
     execute=execute,
 )
-"""Without `effects`, so that it runs after all calls before it in the same message."""
+"""No `effects`, so that it runs after all earlier calls of the same message."""
 
 
 def make_tool(_config: Config, scope: Scope) -> Tool | str:

@@ -17,7 +17,7 @@ from clawkit.tools._files import fit
 from clawkit.tools._params import doc, reads_path
 
 NOTICE_ROOM = 1_600
-"""The notice repeats a name: at most 255 bytes, each of which may have to be escaped."""
+"""The notice repeats a name of at most 255 bytes, each of which may need an escape."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +73,7 @@ def show(entry: DirEntry) -> str:
         try:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.mtime_ns // 1_000_000_000))
         except (OSError, OverflowError, ValueError):
-            when = "?"  # timestamps of files can be outside the range of the calendar
+            when = "?"  # file timestamps can be outside the range of `datetime`
         facts = f"{stat.filemode(info.mode)} {size:>8} {when}"
     arrow = f" -> {_quote(entry.target)}" if entry.kind == "link" else ""
     return f"{facts} {quote(entry)}{arrow}"

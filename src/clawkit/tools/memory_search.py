@@ -20,7 +20,7 @@ from clawkit.tools._params import doc
 
 MAX_RESULTS, MAX_BYTES = 50, 64 * 1024
 SPARE = 4
-"""How many times as many hits are asked for: rules may hide some."""
+"""Factor of additional hits to request, because rules may hide some."""
 
 DEFAULTS = Config()
 
@@ -99,13 +99,13 @@ TOOL = Tool(
     label="Search memory",
     description=(
         "Search the notes in MEMORY.md and memory/ for what was said, decided or learned before; "
-        "memory_get reads on."
+        "memory_get shows more."
     ),
     parameters=Params,
     execute=execute,
     effects=_m.reads_notes,
     aliases={"q": "query", "text": "query", "limit": "maxResults", "source": "corpus"},
-    # It names no file; rules about `path` apply to each file that it finds.
+    # No parameter names a file; rules about `path` apply to each file found.
     touches=lambda params: (params["path"],) if "path" in params else (),
 )
 

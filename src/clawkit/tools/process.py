@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from clawkit.process.terminal import Encoded
 
 MAX_DATA = 1024 * 1024
-"""Bytes of one write; more belongs in a file."""
+"""Maximum bytes of one write; more belongs in a file."""
 _FATAL_WAIT_S, _HARMLESS_WAIT_S = 2.0, 0.2
-"""How long to wait for the end after a signal that normally ends programs, and after others."""
+"""Seconds to wait for the exit after a signal that normally ends programs, and after others."""
 _HARMLESS = frozenset(["CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "WINCH"])
 _SEQUENCES = (b"\x1b[", b"\x1bO")
 _NO_TERMINAL = {
@@ -36,7 +36,8 @@ _NO_TERMINAL = {
     b"\x1a": "C-z stops only in a terminal; use kill with signal STOP",
 }
 GATHER_S = 0.2
-"""Output comes in bursts: how long a waiting poll collects more of it after the first bytes."""
+"""Seconds that a waiting poll collects more output after the first bytes, because output comes in
+bursts."""
 RETRY_MS = (5_000, 10_000, 30_000, 60_000)
 """Suggested delay of the next poll, by the number of polls in a row without output."""
 LABEL = 120
@@ -57,7 +58,7 @@ USES: Mapping[str, tuple[str, ...]] = {
 }
 """The actions, and the parameters of each besides sessionId."""
 SYNONYMS: Mapping[str, str] = {"input": "write", "signal": "kill", "status": "status"}
-"""Other actions that models send: accepted, not advertised."""
+"""Other action names that models send: accepted, not advertised."""
 ACTIONS = tuple(action for action in USES if action not in SYNONYMS)
 
 
@@ -104,7 +105,7 @@ async def execute(params: Params, ctx: Context, synonyms: Mapping[str, str] = SY
         if field in used or not value or value is UNSET or value == getattr(_EMPTY, field):
             continue
         users = [each for each in ACTIONS if field in USES[each]]
-        where = f"it is for {' and '.join(users)}" if users else "which is about all commands"
+        where = f"only on {' and '.join(users)}" if users else "which applies to all commands"
         raise ToolInputError(f"{name}: has no effect on {action}, {where}; leave it out")
     commands, owner = ctx.use(Commands), _c.owner_of(ctx.scope)
     if action == "list":
@@ -223,7 +224,7 @@ def _resize(command: "Command", params: Params) -> Result:
     if command.terminal is None:
         raise ToolInputError(f"{command.id} has no terminal; start it with pty to have one")
     if command.exit is not None:
-        raise ToolInputError(f"{command.id} has ended, so it has no terminal any more")
+        raise ToolInputError(f"{command.id} has ended, so it no longer has a terminal")
     if params.columns is UNSET and params.rows is UNSET:
         raise ToolInputError("columns: missing; give columns, or rows, or both")
     columns, rows = command.terminal.size
@@ -356,7 +357,7 @@ def _say_end(command: "Command", exit_: Exit) -> str:
 
 
 async def _poll(command: "Command", ctx: Context, seconds: float, *, peek: bool) -> Result:
-    """New output, after at most `seconds`; with `peek` it stays new for the next poll."""
+    """New output, after at most `seconds`; with `peek`, the next poll returns it again."""
     exit_, text, end, skipped = await _wait(command, ctx, seconds)
     if not peek:
         command.polled = end
@@ -387,7 +388,7 @@ async def _poll(command: "Command", ctx: Context, seconds: float, *, peek: bool)
 async def _wait(
     command: "Command", ctx: Context, seconds: float
 ) -> tuple[Exit | None, str, int, int]:
-    """The exit if it has ended, new text, the offset where that ends, and the bytes left out."""
+    """The exit if it has ended, new text, its end offset, and the number of omitted bytes."""
     from clawkit.process.output_text import news
 
     until = time.monotonic() + seconds

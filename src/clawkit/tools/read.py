@@ -13,7 +13,7 @@ from clawkit.errors import NotFoundError
 from clawkit.tools._params import FILE_ALIASES, doc, reads_path
 
 MAX_ALIKE = 5
-"""Similar names that an error lists."""
+"""Maximum similar names listed in an error."""
 
 
 class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -39,21 +39,21 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    from clawkit.tools._show import show_file  # imports everything that decodes files
+    from clawkit.tools._show import show_file  # imports all decoders
 
     path = params.path
     try:
         return await show_file(path, params, ctx)
     except NotFoundError as error:
         missing, alike = error, error.alike
-    # Rules were applied to the path as written, so they must permit another one too.
+    # Rules were applied to the path as written, so they must permit the other one as well.
     if len(alike) == 1 and ctx.permits(alike[0]):
         note = f"{path!r} -> {alike[0]!r}, the only similar name"
         return await show_file(alike[0], params, ctx, note)
     if len(alike) > 1:
         names = ", ".join(map(repr, alike[:MAX_ALIKE]))
         raise NotFoundError(f"{path!r} does not exist, but several similar names do: {names}")
-    # Agents look for the notes of a day before they exist.
+    # Agents often read the notes of a day before they exist.
     is_diary = re.fullmatch(r"(?:\./)*memory/\d{4}-\d\d-\d\d\.md", path) is not None
     if params.optional or is_diary:
         details = {"kind": "not_found", "status": "not_found", "path": path, "optional": True}

@@ -125,7 +125,7 @@ def _card(
     yield f"clawkit {__version__}"
     title = f": {session.title}" if session.title else ""
     yield f"session {session.name} of agent {session.agent}{title}"
-    chosen = " (chosen for this session)" if session.model_override else ""
+    chosen = " (set for this session)" if session.model_override else ""
     yield f"model {model or 'not set'}{chosen}"
     if live:
         yield f"auth {live.auth}"
@@ -163,7 +163,7 @@ def _tell(changes: Changes, since: int) -> str:
     if changes.gap:
         lines.append(f"  changes before {changes.earliest} are no longer stored")
     if changes.truncated:
-        lines.append(f"  there are more: ask with changesSince {changes.events[-1].sequence}")
+        lines.append(f"  there are more: continue with changesSince {changes.events[-1].sequence}")
     return "\n".join(lines)
 
 

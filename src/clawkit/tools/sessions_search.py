@@ -65,7 +65,7 @@ TOOL = Tool(
     label="Search sessions",
     description=(
         "Search what was said in all sessions. Shows the text around each match; "
-        "sessions_history reads on."
+        "sessions_history shows more."
     ),
     parameters=Params,
     execute=execute,

@@ -61,7 +61,7 @@ def _find(params: Params, view: VisibleSessions, ctx: Context, messenger: Messen
         found = ctx.use(Sessions).listing(view.visible, wanted, 9)
         if len(found) > 1:
             listed = ", ".join(f"{each.id} ({each.key})" for each in found)
-            raise ToolInputError(f"label is ambiguous; it matches {listed}; give the sessionKey")
+            raise ToolInputError(f"label is ambiguous; it matches {listed}; use sessionKey")
         if not found:
             raise NotFoundError(f"there is no session labelled {one_line(params.label, 60)!r}")
         return found[0]

@@ -29,14 +29,14 @@ _NOT_HERE = {
         "the result comes to this session; pass it on with message or sessions_send"
     ),
     "visible placement group project_id project_git_url": (
-        "a sub-agent works in the background and ends with its task"
+        "a sub-agent works in the background and ends when its task is done"
     ),
-    "stream_to": "subagents shows what it does meanwhile",
+    "stream_to": "subagents shows its progress",
     "resume_session_id": "send its session a message with sessions_send",
     "collect group_id": "start each one, and wait with sessions_yield or subagents",
     "fast_mode": "set thinking or model",
-    "light_context": "its prompt is short anyway, and has none of this conversation",
-    "worktree_name worktree_base_ref": "worktree takes the last commit, in a place of its own",
+    "light_context": "its prompt is short anyway and contains nothing of this conversation",
+    "worktree_name worktree_base_ref": "worktree uses the last commit, in a directory of its own",
 }
 """Parameters of other implementations, and what to use instead."""
 
@@ -77,7 +77,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     ] = False
     cwd: Annotated[str, doc("Directory in the workspace to work in; default: where you are")] = ""
     mode: Annotated[
-        Literal["run"], doc("'run': it ends with its task; sessions_send goes on with its session")
+        Literal["run"], doc("'run': it ends with its task; sessions_send continues its session")
     ] = "run"
     runtime: Annotated[
         Literal["subagent"], doc("'subagent': agents of other programs cannot be started")

@@ -22,7 +22,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     message: Annotated[str, doc("Note to yourself: what to do with the results")] = ""
     timeout_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=MAX_WAIT_S)],
-        doc("Resume after this many seconds even without a report; 0 is never"),
+        doc("Resume after this many seconds even without a report; 0: never"),
     ] = 0
     acknowledgment: Annotated[str, doc("Message to show the user now", max_length=2_000)] = ""
     wait_for: Annotated[Literal["message"], doc("Results come as messages")] = "message"
@@ -34,7 +34,7 @@ async def execute(params: Params, ctx: Context) -> Result:
     active = service.active()
     pending = [{"runId": run.id, "label": run.label} for run in active]
     if not can_end:
-        text = "Results are already available: you read them next, in this turn."
+        text = "Results are already available: you will read them next, in this turn."
         return Result.text(text, status="already_pending", pendingChildren=pending)
     if not active:
         raise ToolInputError("there is no sub-agent to wait for; start one, or just answer")
@@ -58,5 +58,5 @@ TOOL = Tool(
     execute=execute,
     hidden=frozenset({"waitFor"}),
 )
-"""Without `effects`, so that it runs after all calls before it in the same message."""
+"""No `effects`, so that it runs after all earlier calls of the same message."""
 make_tool = partial(with_agent, TOOL)

@@ -30,7 +30,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
     message: Annotated[str, doc("Message for steer")] = ""
     task_ids: Annotated[
         Annotated[list[str], Meta(min_length=1, max_length=32)],
-        doc("Several sub-agents for wait; default: all that are at work"),
+        doc("Several sub-agents for wait; default: all that are active"),
     ] = []
     timeout_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=60)], doc("Longest wait, up to 60 s")

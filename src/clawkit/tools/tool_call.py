@@ -1,4 +1,4 @@
-"""tool_call: call a deferred tool. `core.call` replaces it by the call that it carries."""
+"""tool_call: call a deferred tool. `core.call` replaces it by the call inside it."""
 
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def execute(params: Params, _ctx: Context) -> Result:
-    """Only reached with a tool that is not deferred."""
+    """Only reached if the tool is not deferred."""
     name = one_line(params.name, 80)
     raise ToolInputError(f"{name!r} is not deferred; call it directly, not through tool_call")
 

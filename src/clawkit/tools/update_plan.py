@@ -50,7 +50,7 @@ async def execute(params: Params, ctx: Context) -> Result:
 
 
 def _fault(steps: Sequence[PlannedStep], running: Sequence[str], explanation: str) -> str:
-    """What is wrong with a plan; empty if it is valid."""
+    """The error in a plan; empty if it is valid."""
     if len(steps) > MAX_STEPS:
         return f"the plan has {len(steps)} steps, more than {MAX_STEPS}; make larger ones"
     for number, each in enumerate(steps, 1):
@@ -96,7 +96,7 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
         if is_strict and re.match(_GPT5, str(scope.model or "")):
             return TOOL
         return (
-            "tools.updatePlan is not true; unset, it is for GPT-5 models of OpenAI where "
+            "tools.updatePlan is not set. By default, only GPT-5 models of OpenAI have it, if "
             "embeddedPi.executionContract is 'strict-agentic'"
         )
     return TOOL if wanted else "tools.updatePlan (or tools.experimental.planTool) is false"

@@ -21,7 +21,7 @@ from clawkit.tools._params import doc
 from clawkit.web.protocols import MAX_TEXT, ExtractMode, FetchedPage, WebPages
 
 MAX_CHARS = 50_000
-"""Characters of a result unless configured otherwise."""
+"""Default maximum of characters in a result."""
 MIN_CHARS = 100
 MAX_URL, MAX_TITLE, MAX_WARNING = 2_048, 256, 256
 NOTES_ROOM = 1_200
@@ -39,7 +39,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 async def execute(
     params: Params, ctx: Context, *, default: int = MAX_CHARS, cap: int = MAX_CHARS
 ) -> Result:
-    """Characters are limited to `default`, or to those of the call up to `cap`."""
+    """Characters are limited to `default`, or to the limit in the call, at most `cap`."""
     import asyncio  # not needed to describe the tool
 
     async def report() -> None:
@@ -123,8 +123,8 @@ async def _content(page: FetchedPage, ctx: Context) -> tuple[str, tuple[Block, .
 def _fit(
     text: str, offset: int, page: FetchedPage, max_chars: int, ctx: Context
 ) -> tuple[str, int]:
-    """The part of a text from `offset` on, marked as from outside, and where it ends. It has at
-    most `max_chars` with the marks, and not more than the model takes, but some of the text."""
+    """The part of a text from `offset` on, marked as external, and its end offset. With marks it
+    has at most `max_chars` and fits the model, but always contains some of the text."""
     window = ctx.scope.context_window
     max_weight = min(result_cap(window), weight_cap(window)) - NOTES_ROOM
     title = f"Title: {page.title}\n\n" if page.title and not offset else ""

@@ -13,11 +13,11 @@ from clawkit.web.search.protocols import FILTERS, NO_PROVIDER, Query, Searcher, 
 
 Params = Query
 OFFER_S = 120.0
-"""How long an offer waits for an answer."""
+"""Seconds that an offer waits for an answer."""
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    from clawkit.web.search.shown import show, show_failure
+    from clawkit.web.search.tool_result import show, show_failure
 
     searcher = ctx.use(Searcher)
     note = ""
@@ -35,19 +35,19 @@ async def execute(params: Params, ctx: Context) -> Result:
 
 
 async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
-    """Let the person choose a provider that needs no key; returns what was saved. Raises the error
-    if they choose none: no query goes to a service that they do not want."""
+    """Let the person choose a provider that needs no key; returns the saved choice. Raises the
+    error if they choose none: no query goes to an unwanted service."""
     from clawkit.web.search.table import OFFERED_IN_CHAT, PROVIDERS
 
     rows = [PROVIDERS[each] for each in OFFERED_IN_CHAT]
     names = ", ".join(row.name for row in rows)
     for number, row in enumerate(rows):
         rest = [each.name for each in rows[number + 1 :]]
-        after = f" If not, you are offered {' and '.join(rest)}." if rest else ""
+        after = f" If you refuse, you are offered {' and '.join(rest)}." if rest else ""
         wish = Ask(
             title=f"search the web with {row.name} from now on (saved in the configuration)",
             description=(
-                f"No search service is chosen. {row.name} needs no key: {row.about}.{after} For a "
+                f"No search service is set. {row.name} needs no key: {row.about}.{after} For a "
                 "service with a key, or your own SearXNG: clawkit configure search"
             ),
             asked_by="tools.web.search.provider",
@@ -58,14 +58,14 @@ async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
         try:
             await ctx.ask(wish)
         except ToolAuthorizationError as refusal:
-            if refusal.reason != "approval":  # there is no one to ask
+            if refusal.reason != "approval":  # no one can be asked
                 raise error from None
             if time.monotonic() - asked_s >= OFFER_S:  # no answer
                 break
         else:
             return await searcher.choose(row.id)
     searcher.may_offer = False
-    words = f"{error}. The person was offered {names}, and wants none of them"
+    words = f"{error}. The person was offered {names} and refused"
     raise SearchError(error.code, words, **error.more)
 
 
@@ -88,7 +88,7 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
 
     if config.tools.web and not config.tools.web.search.enabled:
         return "tools.web.search.enabled is false"
-    # The owner can be offered a provider when it is first used.
+    # On first use, the owner can be offered a provider.
     is_owned = scope.sender.owner and not scope.depth
     if not (named_provider(config) or scope.search or is_owned):
         return NO_PROVIDER

@@ -100,7 +100,7 @@ async def _read_old(files: FileSystem, path: str) -> _Old | None:
 
 
 def _encode(content: str, old: _Old | None) -> _New:
-    """The content in the encoding and with the line endings of the existing file."""
+    """The content with the encoding and line endings of the existing file."""
     from clawkit.fs.encoding import UTF8, encode
 
     if old is None:

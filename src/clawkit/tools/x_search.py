@@ -1,4 +1,4 @@
-"""x_search: search posts on X, by a model of xAI."""
+"""x_search: search posts on X with a model of xAI."""
 
 from clawkit.config.model import Config
 from clawkit.core.context import Context, Scope
@@ -10,7 +10,7 @@ Params = PostQuery
 
 
 async def execute(params: Params, ctx: Context) -> Result:
-    from clawkit.web.search.shown import show, show_failure
+    from clawkit.web.search.tool_result import show, show_failure
 
     try:
         return show(await ctx.use(Searcher).search_posts(params), "x_search")
@@ -41,4 +41,4 @@ def make_tool(config: Config, scope: Scope) -> Tool | str:
         return "tools.web.x_search.enabled is false"
     if "grok" in scope.search or (settings is not None and settings.api_key):
         return TOOL
-    return "it needs a key of xAI: set XAI_API_KEY, or tools.web.x_search.apiKey"
+    return "it needs an xAI API key: set XAI_API_KEY, or tools.web.x_search.apiKey"

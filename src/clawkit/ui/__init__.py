@@ -1,1 +1,1 @@
-"""The terminal in which people talk with an agent."""
+"""The terminal interface for chats with an agent."""

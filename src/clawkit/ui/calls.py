@@ -22,9 +22,9 @@ def outcome(event: Mapping[str, Any]) -> str:
     """How a call ended; empty if there is nothing to add."""
     details = _details(event)
     if event.get("isError"):
-        # The last sentence of a refusal is meant for the model.
+        # The end of a refusal is meant for the model.
         error = str(event.get("error", "")).removeprefix(f"{event.get('tool')}: ")
-        return one_line(error.removesuffix(FINAL).rstrip(" ."), 200)
+        return one_line(error.partition(FINAL)[0].rstrip(" ."), 200)
     if details.get("status") == "running":
         return f"running in the background as {one_line(str(details.get('sessionId', '')), 40)}"
     code = details.get("exitCode")
@@ -64,7 +64,7 @@ def ending(event: Mapping[str, Any]) -> str:
 
 
 def end_notes(details: Mapping[str, Any]) -> Iterator[str]:
-    """What a person should know about a finished command, besides its output."""
+    """Remarks for a person about a finished command, besides its output."""
     if details.get("networkDenied") and details.get("exitCode"):
         yield "[network access is disabled in the sandbox]"
     yield from (f"[{note}]" for note in details.get("notes", ()))
@@ -99,7 +99,7 @@ def has_failed(event: Mapping[str, Any]) -> bool:
 
 
 def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Iterator[PaintedRow]:
-    """What is shown below a call: a diff, a plan, the end of its output, or a new file's start."""
+    """The rows below a call: a diff, a plan, the end of its output, or the start of a new file."""
     details = _details(event)
     if isinstance(details.get("diff"), str):
         yield from diff_rows(details["diff"], paint)
@@ -145,7 +145,7 @@ def tail_rows(output: str, paint: Paint, most: int = MAX_TAIL) -> Iterator[Paint
 
 
 def head_lines(text: str, paint: Paint, most: int = MAX_HEAD) -> list[str]:
-    """The first lines of a text, and how many more there are."""
+    """The first lines of a text, and the number of further lines."""
     more, lines = paint.glyphs.more, text.split("\n")
     kept = lines if len(lines) <= most + 1 else lines[:most]
     shown = [line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}{more}" for line in kept]

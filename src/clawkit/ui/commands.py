@@ -126,7 +126,8 @@ def words_after(chat: ChatSession, name: str) -> Words:
 
 
 def _check_person() -> None:
-    """Raise `ToolAuthorizationError` in an agent's command: it must not decide for a person."""
+    """Raise `ToolAuthorizationError` inside an agent's command, which must not decide for a
+    person."""
     from clawkit.process.process_table import is_inside_command
 
     if is_inside_command():
@@ -140,7 +141,7 @@ def _check_person() -> None:
 def _unknown(
     what: str, given: str, known: Iterable[str], more: str = "", *, also: Iterable[str] = ()
 ) -> ToolInputError:
-    """`also` are words to suggest, but not to list."""
+    """`also` are words to suggest but not to list."""
     listed = tuple(known)
     close = nearest(given, (*listed, *also), 1)
     hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(listed)}"
@@ -234,7 +235,7 @@ async def _fast(chat: ChatSession, rest: str) -> None:
 
 
 def _how_fast(chat: ChatSession) -> str:
-    """Whether the faster variant is on, and whether it exists: the requests would then differ."""
+    """Whether the faster variant is on, and whether it exists: only then do the requests differ."""
     from clawkit.models.client import make_wire
 
     ref = chat.agent.conversation.model.ref
@@ -303,12 +304,12 @@ def _tool_words(chat: ChatSession) -> Words:
     words=lambda chat: chat.skill_words(),
 )
 async def _skill(chat: ChatSession, rest: str) -> None:
-    """With a skill for the model, the line is a message, and does not get here."""
+    """Not called for a skill that the model uses: that line is a message."""
     name, _, words = rest.partition(" ")
     if name in chat.skills:
         await chat.dispatch(chat.skills[name], words.strip())
     elif rest:
-        raise _unknown("skill", name, chat.skills or ("those that `clawkit skills list` lists",))
+        raise _unknown("skill", name, chat.skills or ("one from `clawkit skills list`",))
     else:
         rows = [PaintedRow(f"  /{name:<17} {about}", "", 21) for name, about in chat.skill_words()]
         chat.rows(rows or [PaintedRow("There are no skills here.", "dim")])
@@ -459,7 +460,7 @@ async def _plan(chat: ChatSession, _rest: str) -> None:
 @_command("status", "show model, context, cost and settings")
 async def _status(chat: ChatSession, _rest: str) -> None:
     agent = chat.agent
-    conversation, session = agent.conversation, agent.session
+    conversation, session, queued = agent.conversation, agent.session, agent.turns.queued
     security, ask = chat.exec.policy()
     await chat.look()
     used, window = conversation.context_tokens, conversation.model.facts.window
@@ -473,9 +474,9 @@ async def _status(chat: ChatSession, _rest: str) -> None:
         "thinking": conversation.thinking,
         "fast": _how_fast(chat),
         "commands": f"host={chat.exec.host} security={security} ask={ask}",
-        "place": chat.describe_commands(why=True),
+        "isolation": chat.describe_commands(why=True),
         "tools": f"{len(agent.kit.tools)} in force",
-        "waiting": f"{queued} messages" if (queued := chat.agent.turns.queued) else "nothing",
+        "waiting": f"{queued} message{'s'[queued == 1 :]}" if queued else "nothing",
     }
     chat.rows(
         [PaintedRow(f"{name:<10} {one_line(text, 300)}", "", 11) for name, text in facts.items()]

@@ -49,9 +49,10 @@ def now_ms() -> int:
 
 
 def schedule_of(job: Shown) -> Schedule:
-    """Raises `ToolInputError` for one that this machine cannot read, such as for its zone."""
+    """Raises `ToolInputError` for a schedule that this machine cannot read, such as an unknown time
+    zone."""
     raw = job["schedule"]
-    if raw["kind"] == "at":  # it may be over, which is an error for a new one
+    if raw["kind"] == "at":  # it may be in the past, an error only for a new job
         return At(read_time(raw["at"], find_zone("UTC"), 0))
     return read_schedule(raw, now_ms())
 
@@ -74,7 +75,7 @@ def _short_time(at_ms: int) -> str:
 
 
 def next_times(schedule: Schedule, count: int, job: Shown | None = None) -> list[int]:
-    """The next times. The first one of a job can be later than its slot, after failures."""
+    """The next times. After failures, the first one of a job can be later than its slot."""
     shown = job or {}
     times = [shown["nextRunAtMs"]] if "nextRunAtMs" in shown else []
     while len(times) < count:
@@ -95,9 +96,10 @@ def doing(job: Shown) -> str:
     target = where.get(job["sessionTarget"], job["sessionTarget"].removeprefix("session:"))
     match payload["kind"]:
         case "agentTurn":
-            return f'{agent} answers "{one_line(payload["message"], 200)}" in {target}'
+            model = f" with {payload['model']}" if payload.get("model") else ""
+            return f'{agent} answers "{one_line(payload["message"], 200)}" in {target}{model}'
         case "systemEvent":
-            return f'{agent} is told "{one_line(payload["text"], 200)}" in {target}'
+            return f'{agent} gets "{one_line(payload["text"], 200)}" in {target}'
         case "command":
             return f"{agent} runs `{one_line(shlex.join(payload['argv']), 200)}`"
         case "script":
@@ -117,7 +119,7 @@ def _delivery(job: Shown) -> str:
 
 
 def explain_job(job: Shown) -> Iterator[str]:
-    """When it runs, what it does, and where the result goes."""
+    """When a job runs, what it does, and where the result goes."""
     yield f"when:    {tell_schedule(job)}"
     with suppress(ToolInputError):
         schedule = schedule_of(job)
@@ -127,6 +129,8 @@ def explain_job(job: Shown) -> Iterator[str]:
             late = human_time(delay_ms // 1_000)
             yield f"         delayed by {late}, so that not all jobs start at once; see --exact"
     yield f"what:    {doing(job)}"
+    if (tools := job["payload"].get("toolsAllow")) is not None:
+        yield f"tools:   {one_line(', '.join(tools), 200) or 'none'}"
     yield f"result:  {_delivery(job)}"
     yield from (f"granted: `{one_line(each, 200)}`" for each in job.get("grants", ()))
 
@@ -171,8 +175,8 @@ def _facts(run: Shown) -> Iterator[str]:
 
 
 def explain_run(run: Shown, *, is_latest: bool, most: int | None = MAX_LINES) -> Iterator[str]:
-    """What ran, why, what it cost and said, and when it is tried again. `most` lines of what it
-    said; None for all."""
+    """What ran and why, its cost and answer, and when it is retried. `most` lines of the answer;
+    None for all."""
     name = one_line(run["jobName"], 60) or run["jobId"][:8]
     facts = " · ".join(filter(None, _facts(run)))
     yield f"{_short_time(run['runAtMs'])}  {run['state']:<8}  {name}  {facts}".rstrip()

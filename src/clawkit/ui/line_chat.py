@@ -63,26 +63,26 @@ async def run_plain(
 
 
 class LineLoop(ABC):
-    """Reads lines and has them carried out, one after another."""
+    """Reads and executes lines, one after another."""
 
-    is_over = has_failed = False
+    is_over = has_failed = has_turns = False
 
     def __init__(self, printer: TurnPrinter) -> None:
         self.printer = printer
         self.has_news = asyncio.Event()
-        """Set when something else than a line is to be carried out."""
+        """Set when there is work other than a line."""
         self.lines = LineReader(sys.stdin.fileno(), MAX_LINE) if sys.stdin is not None else None
         self.is_interactive = sys.stdin is not None and sys.stdin.isatty()
         self._work: asyncio.Task[None] | None = None
 
     @abstractmethod
     async def greet(self, pictures: Sequence[str]) -> None:
-        """Show how the chat begins; the pictures belong to the first message."""
+        """Show the start of the chat; the pictures belong to the first message."""
 
     @abstractmethod
     async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
         """Run the command or the turn of a line, which may be `given` on the command line; without
-        a line, do what there is to do. Raises `ClawkitError`."""
+        a line, do pending work. Raises `ClawkitError`."""
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -107,6 +107,10 @@ class LineLoop(ABC):
         if not self.is_over:
             await self._take("")  # wait for the results of sub-agents
         return 1 if self.has_failed else 0
+
+    def say_how_to_continue(self, session: str) -> None:
+        if self.is_interactive and self.has_turns and session:
+            click.echo(f"To continue later: clawkit chat --session {session}", err=True)
 
     async def _next(self) -> str | None:
         """The next line; a trailing backslash continues it on the following line."""
@@ -159,6 +163,7 @@ class LineLoop(ABC):
         try:
             ended = await self.carry_out(line, given=given)
             if ended is not None:
+                self.has_turns = True
                 self.printer.finish(ended)
                 self.has_failed = ended.how != "done"
         except ClawkitError as error:
@@ -174,8 +179,8 @@ def print_rows(rows: Iterable[PaintedRow], *, err: bool = False) -> None:
 
 
 class LineChat(LineLoop, ChatSession):
-    """A chat with an agent in this process. Its commands need approval: pasted lines cannot be told
-    from typed ones."""
+    """A chat with an agent in this process. Its commands need approval, because pasted lines cannot
+    be distinguished from typed ones."""
 
     def __init__(
         self, opener: SessionOpener, printer: TurnPrinter, approver: Approver | None
@@ -206,6 +211,8 @@ class LineChat(LineLoop, ChatSession):
         return await (self.agent.settle() if waits else self.agent.report())
 
     async def close(self) -> None:
+        session = self.agent.session
+        self.say_how_to_continue(session.name if session is not None else "")
         await ChatSession.close(self)
 
     def rows(self, rows: Sequence[PaintedRow]) -> None:

@@ -60,7 +60,7 @@ class LineCompleter(Completer):
 
 
 def _files(start: str, workspace: str) -> Iterator[Completion]:
-    """Printable file names that start so; hidden ones only after a dot."""
+    """Printable file names with this prefix; hidden ones only after a dot."""
     folder, slash, name = start.rpartition("/")
     place = os.path.join(workspace, os.path.expanduser(f"{folder}{slash}"))
     found = []

@@ -1,6 +1,6 @@
 """The full-terminal chat: the input line, the live area above it, and the keys.
 
-The input line is shown first, then the rest is loaded. Finished lines are printed above it, into
+The input line is shown first, before the rest is loaded. Finished lines are printed above it, into
 the terminal's scrollback; the alternate screen is not used.
 """
 
@@ -151,7 +151,7 @@ class _Above(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
-            # click tries bytes, and takes a stream that accepts them for a binary one.
+            # click tries to write bytes, and treats a stream that accepts them as binary.
             raise TypeError(f"a string is needed, not {type(text).__name__}")
         *lines, self._part = f"{self._part}{text}".split("\n")
         for line in lines:
@@ -164,7 +164,7 @@ class _Above(io.TextIOBase):
 
 
 class InputHandler:
-    """Receives what is typed. This one keeps it until the conversation is open."""
+    """Receives typed input. This one keeps it until the conversation is open."""
 
     def __init__(self) -> None:
         self.typed: list[tuple[str, bool]] = []
@@ -195,8 +195,8 @@ class _BufferedOutput(Vt100_Output):
     is_held = False
 
     def erase_down(self) -> None:
-        # One column to the right: erasing all from the top left corner, tmux would keep it in its
-        # scrollback.
+        # One column to the right: tmux keeps in its scrollback what is erased from the top left
+        # corner.
         self.write_raw("\x1b[C\x1b[J\x1b[D\x1b[K")
 
     def flush(self) -> None:
@@ -225,6 +225,8 @@ class Prompt:
             complete_while_typing=Condition(self._can_complete),
             enable_history_search=True,
             multiline=True,
+            # Once the line is empty again, keys answer the question that is waiting.
+            on_text_changed=lambda _: self.attend(),
         )
         self.why = Buffer(multiline=False)
         self.questions = Questions(
@@ -256,7 +258,7 @@ class Prompt:
         self._is_line_new = False
         """Whether the whole line was typed after the last question."""
         self._drawn: tuple[int, AnyFormattedText] = (-1, "")
-        """The render counter, and the live area that was drawn then."""
+        """The render counter, and the live area drawn at that count."""
         self._has_failed = False
         self.shown = asyncio.Event()
         self._shown_s = 0.0
@@ -279,7 +281,8 @@ class Prompt:
         return int(self._output.get_size().columns) or 80
 
     def print(self, text: str) -> None:
-        """Print lines above the input line. They must contain no escape sequences but ours."""
+        """Print lines above the input line. They must not contain escape sequences other than
+        ours."""
         if not self.app.is_running or self.app.is_done:
             self._output.write_raw(text)
             self._output.flush()
@@ -314,7 +317,7 @@ class Prompt:
     def _show_question(self, rows: list[str], style: Any) -> None:
         head, *rest = rows
         lines = [self.paint(head, style or "bold"), *(self.paint(row, style) for row in rest)]
-        # A question starts a new block and rings; its outcome belongs to it.
+        # A question starts a new block and rings the bell; its outcome belongs to that block.
         gap, bell = ("", "") if style else ("\n", "\a")
         self.print(bell + gap + "\n".join(lines) + "\n")
 
@@ -379,9 +382,7 @@ class Prompt:
         if has_keys and asked.is_ready:
             how = "Press a letter, or arrow keys and Enter."
             return f"  {how} No answer within {asked.until} means no."
-        if has_keys or not self.buffer.text:
-            return ""
-        return "  Press Tab to answer, or keep typing."
+        return "" if has_keys else "  Press Tab to answer, or keep typing."
 
     # Drawing
 
@@ -436,7 +437,7 @@ class Prompt:
         except RENDER_ERRORS as error:
             if not self._has_failed:
                 self._has_failed = True
-                # Not now: logging may print above, and the screen is being drawn.
+                # Later: logging may print above the input line, and the screen is being drawn.
                 words = "the current activity cannot be drawn: %r"
                 asyncio.get_running_loop().call_soon(log.warning, words, error)
             return NOT_DRAWN
@@ -458,7 +459,7 @@ def make_keys(prompt: Prompt) -> KeyBindings:
     is_empty = Condition(lambda: not buffer.text)
     is_armed = Condition(lambda: prompt.is_armed)
     is_waiting = Condition(lambda: questions.current is not None)
-    # Which of the three has the focus; in lambdas, because the windows are created later.
+    # Tests which of the three has the focus; lambdas, because the windows are created later.
     typing = Condition(lambda: has_focus(prompt.buffer)())
     asked = Condition(lambda: has_focus(prompt.question_window)())
     reason = Condition(lambda: has_focus(prompt.why)())

@@ -92,9 +92,9 @@ def show_question(request: Question, width: int, *, is_own: bool = False) -> lis
 def menu_rows(
     choices: Sequence[PromptChoice], at: int, question: Sequence[str], width: int, height: int
 ) -> list[tuple[str, bool]]:
-    """The choices, and whether each is the one at `at`, in at most `height` rows. What the question
-    is about comes first if there is no room for all of it above them; if there is none for all
-    choices either, the keys of all come last."""
+    """The choices, and whether each is the one at `at`, in at most `height` rows. If the question
+    does not fit above them, its subject comes first; if the choices do not fit either, a row with
+    all keys comes last."""
     rows = [(f"  {each.key}  {each.words}", number == at) for number, each in enumerate(choices)]
     if len(question) + len(rows) <= height:
         return rows

@@ -1,4 +1,4 @@
-"""What a full-terminal chat shows, wherever its agent runs."""
+"""The display of a full-terminal chat, with a local or remote agent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clawkit.ui.turn_display import TurnDisplay
 
 _TICK_S = 0.1
 _RECALLED = 2
-"""How many messages of a resumed conversation are shown."""
+"""Maximum messages shown of a resumed conversation."""
 
 
 class ScreenChat(InputHandler, ABC):
@@ -34,7 +34,7 @@ class ScreenChat(InputHandler, ABC):
 
     @abstractmethod
     def working(self) -> Iterable[str]:
-        """What goes on beside the turn."""
+        """Activity besides the turn."""
 
     def live(self, columns: int, rows: int) -> str:
         self.display.is_asked = self.prompt.questions.current is not None
@@ -47,13 +47,13 @@ class ScreenChat(InputHandler, ABC):
         return [*(f"  {one_line(each, width)}" for each in self.working()), *rows]
 
     async def tick(self) -> None:
-        """Redraw until cancelled: time passes."""
+        """Redraw until cancelled, to update times."""
         while True:
             await asyncio.sleep(_TICK_S)
             self.prompt.refresh()
 
     def type_again(self, texts: Iterable[str]) -> None:
-        """Put texts into the line, before what is there."""
+        """Put texts into the line, before its current text."""
         self.prompt.buffer.text = "\n".join(filter(None, (*texts, self.prompt.buffer.text)))
         self.prompt.buffer.cursor_position = len(self.prompt.buffer.text)
 
@@ -74,5 +74,5 @@ class ScreenChat(InputHandler, ABC):
 
 
 def is_said(message: User | Assistant) -> bool:
-    """Whether a person reads it: not calls of tools."""
+    """Whether it is for people to read; false for tool calls."""
     return isinstance(message, User) or bool(message.text.strip())

@@ -35,11 +35,10 @@ if TYPE_CHECKING:
 
 _NETWORKS = {"none": "no network", "allowlist": "listed hosts only", "full": "with network"}
 _LEAVING = frozenset({"access", "detach", "elevated", "host"})
-"""Parameters that ask for more than the sandbox allows: such calls always need approval."""
+"""Parameters that request more than the sandbox allows: such calls always need approval."""
 _OTHER_SUBJECTS = ("sandbox.network", "the tool ", "mcp:", "tools.web.search.provider")
-"""Who asks about something else than the call, which typing it does not approve: a host that a
-command connects to, what a tool itself asks, what an MCP server proposes, and which service may get
-a query."""
+"""Sources of questions that typing the call does not answer: a host that a command connects to, a
+tool's or MCP server's own question, and the service that may get a query."""
 COMMAND_NAMES: set[str] = set()
 """Names of the /commands, which skills cannot take; `skill` itself is not one of them."""
 _typed: ContextVar[set[str] | None] = ContextVar("typed", default=None)
@@ -65,7 +64,7 @@ def _typed_by_person(tool: str) -> Iterator[None]:
     try:
         yield
     finally:
-        # Whatever the call left running shares this set: it must ask again from now on.
+        # Processes that the call left running share this set: they must ask again from now on.
         typed.clear()
         _typed.reset(token)
 
@@ -138,8 +137,8 @@ class ChatSession(ABC):
         return self.agent.conversation.model.ref == OPERATOR
 
     def read(self, text: str) -> tuple[str, bool]:
-        """A line without what only affects how it is read, and whether it is for later. Leading
-        blanks do not turn a command into a message, and `exit` and `quit` are commands."""
+        """A line without its reading instructions, and whether it is for later. Leading blanks do
+        not turn a command into a message, and `exit` and `quit` are commands."""
         if text.strip().lower() in ("exit", "quit"):
             return "/quit", False
         bare = text.lstrip(" \t")

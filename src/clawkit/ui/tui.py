@@ -79,16 +79,24 @@ class TuiChat(ChatSession, ScreenChat):
                 self.say("The agent is working: wait until it is done, or press Esc.", "warning")
             else:
                 self._start(work, is_turn=False)
-        elif self.is_busy:
-            try:
-                self.agent.post(self.blocks(text), mode="followup" if later or is_later else None)
-            except ClawkitError as error:
-                self.say(str(error), "warning")
-                self.type_again([text])
-            self._update()
         else:
-            self._start(self.agent.send(self.blocks(text)))
+            self._post(text, is_later=later or is_later)
+            self._update()
         self.prompt.refresh()
+
+    def _post(self, text: str, *, is_later: bool) -> None:
+        """Post at once, not in the task that follows the turn: what is typed next comes after."""
+        is_free = not self.is_busy
+        try:
+            turn = self.agent.post(
+                self.blocks(text), mode="followup" if is_later or is_free else None
+            )
+        except ClawkitError as error:
+            self.say(str(error), "warning")
+            self.type_again([text])
+            return
+        if is_free:
+            self._start(self.agent.turns.follow(turn))
 
     def _run_beside(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.ensure_future(self._carry(work))
@@ -108,7 +116,8 @@ class TuiChat(ChatSession, ScreenChat):
             return False
         self.display.is_stopping = True
         if not self.agent.turns.lane.stop() and self._work is not None:
-            self._work.cancel()
+            # Not now: a task that has not begun would not withdraw its message.
+            asyncio.get_running_loop().call_soon(self._work.cancel)
         return True
 
     def take_back(self) -> str | None:
@@ -158,7 +167,7 @@ class TuiChat(ChatSession, ScreenChat):
             self.prompt.quit()
 
     def _settle(self, _work: object) -> None:
-        """Follow turns that begin by themselves, and have results of sub-agents read."""
+        """Follow turns that start on their own, and have the model read results of sub-agents."""
         self.prompt.is_armed = self.prompt.is_armed and self._how == "aborted"
         if self.is_over or self.failure or not self.prompt.app.is_running:
             return
@@ -186,7 +195,7 @@ class TuiChat(ChatSession, ScreenChat):
             if event.how == "aborted":
                 self.display.running.clear()
             if event.how not in ("done", "aborted") or self.display.is_stopping:
-                # What the model did not get to read comes back into the line.
+                # Messages that the model did not read come back into the line.
                 waiting: list[User] = []
                 while (message := self.agent.turns.take_back()) is not None:
                     waiting.insert(0, message)

@@ -62,7 +62,7 @@ class RunningCall:
     paused: float | None = None
 
     def elapsed(self, now: float) -> float:
-        """Seconds it took so far, without the time spent waiting for approval."""
+        """Elapsed seconds, without the time spent waiting for approval."""
         return (now if self.paused is None else self.paused) - self.since
 
 
@@ -94,7 +94,7 @@ class TurnDisplay:
         """Summaries of calls that continue in the background."""
         self._model = ""
         self._held_back: list[str] = []
-        """Failed calls, which the operator repeats in its answer, if it gets to answer."""
+        """Failed calls; the operator repeats them in its answer, if it answers."""
         self.is_plain = False
         """Whether the model is the operator, whose answers are not Markdown."""
         self.is_stopping = False
@@ -161,7 +161,7 @@ class TurnDisplay:
             took = human_time(now - self.began)
             word = "stopping" if self.is_stopping else "working"
             said = f"{word} {took} · Esc interrupts"
-            said = f"waiting for your answer {took}" if self.is_asked else said
+            said = "waiting for your answer" if self.is_asked else said
             lines.append(self.paint(f"{wheel} {said}", "dim"))
         return "\n".join(lines[-max(1, rows) :])
 
@@ -219,7 +219,7 @@ class TurnDisplay:
         self.show_typed(message.text.strip("\n"), "user", pictures)
 
     def show_typed(self, text: str, style: Style, pictures: Iterable[str] = ()) -> None:
-        """Show what was typed; of a long text, only the start."""
+        """Show typed text; of a long one, only the start."""
         lines = [*(calls.head_lines(text, self.paint) if text else ()), *pictures] or [""]
         mark = f"{self.paint.glyphs.prompt} "
         rows = [

@@ -1,4 +1,4 @@
-"""Fetches pages that a model chose, and makes text of them."""
+"""Fetches pages that a model chose, and converts them to text."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _EXTRACT_S = 20.0
 _MAX_ERROR_BYTES, _MAX_ERROR_CHARS = 64_000, 4_000
 _MAX_ROBOTS_BYTES, _ROBOTS_S, _ROBOTS_TTL_S = 500_000, 10.0, 3_600.0
 _MAX_JSON_DEPTH = 24
-"""Deeper values are shown as they are: their indentation would be most of the text."""
+"""Deeper values are not indented, because indentation would be most of the text."""
 _CACHED = msgspec.msgpack.Decoder(FetchedPage)
 _RESERVED = frozenset({"accept", "accept-encoding", "user-agent"})
-"""Headers that other settings decide, or that answers depend on."""
+"""Headers that are controlled by other settings, or that change the answer's format."""
 _KEEP_S = 24 * 3_600.0
-"""How long the files with long pages are kept."""
+"""How long files with long pages are kept."""
 _USER_AGENT = (
     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) "
     "Chrome/141.0.0.0 Safari/537.36"
@@ -53,7 +53,7 @@ BodyKind = Literal["html", "markdown", "json", "text", "pdf", "image", "binary"]
 
 
 class Fetcher:
-    """The pages of one run. Every limit holds while data arrives; no cookies are kept."""
+    """The pages of one run. All limits apply while data arrives; cookies are not stored."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class Fetcher:
         env: Mapping[str, str],
         reveal: Callable[[SecretInput], str],
     ) -> None:
-        """`folder` is for long pages of the session, beside those of others. `env` names the proxy
-        and the key of the provider; `reveal` resolves a secret."""
+        """`folder` is the session's directory for long pages. `env` contains the proxy and the
+        provider's key; `reveal` resolves a secret."""
         self._settings = settings
         self._cache = cache
         self._folder = folder
@@ -87,11 +87,11 @@ class Fetcher:
         except NetError as error:
             raise ToolInputError(str(error)) from None
         try:
-            # Also for a page in the cache.
+            # Checked even for a cached page.
             self._guard.route(target.url)
         except NetError as error:
             raise _failure(error) from None
-        # With the values of secrets: those who send others get other pages.
+        # Includes secret values, because other credentials get other pages.
         asked = (self._settings, self._headers, self._key)
         key = "\0".join(("fetch", mode, target.url, msgspec.json.encode(asked).decode()))
         if (kept := self._cache.get(key)) is not None:
@@ -123,7 +123,7 @@ class Fetcher:
         self._cache.close()
 
     def _own_headers(self) -> tuple[dict[str, str], tuple[str, ...]]:
-        """What is sent, and warnings about what is not."""
+        """The headers to send, and warnings about others."""
         settings, unsent = self._settings, list[str]()
         headers = {
             "Accept": "text/markdown, text/html;q=0.9, */*;q=0.1",
@@ -134,7 +134,7 @@ class Fetcher:
         for name, value in settings.headers.items():
             if name.lower() in _RESERVED or bad_name(name):
                 continue
-            # The model chooses who gets it.
+            # The model chooses the recipient.
             if is_secret_name(name) and not settings.ssrf_policy.hostname_allowlist:
                 unsent.append(
                     f"the header {name} was not sent: anyone could get it unless "
@@ -167,7 +167,7 @@ class Fetcher:
             return await self._scrape(arrival.url, mode, permits)
         except ToolError as error:
             said = str(error)
-        if is_ok and page.text.strip():
+        if is_ok and (page.text.strip() or not body.strip()):
             return replace(page, warnings=(*page.warnings, note))
         if is_ok:
             raise ToolError(f"nothing to read: {'; '.join(filter(None, (note, said)))}")
@@ -200,7 +200,7 @@ class Fetcher:
     async def _read(
         self, arrival: Arrival, body: bytes, mode: ExtractMode, *, main_only: bool, is_cut: bool
     ) -> tuple[FetchedPage, str]:
-        """The page, and what a reader must know if it says almost nothing, or is not complete."""
+        """The page, and a note if it is almost empty or incomplete."""
         headers = arrival.response.headers
         given = headers.get("content-type", "")
         type_ = _media_type(given)
@@ -224,6 +224,8 @@ class Fetcher:
             warnings=tuple(warnings),
             signal=one_line(headers.get("content-signal", ""), 200),
         )
+        if not (is_cut or body.strip()):
+            return page, "the response is empty"
         if kind in ("pdf", "image", "binary"):
             if is_cut and kind != "binary":
                 why = f"it is larger than {human_size(len(body))} ({SETTING}.maxResponseBytes)"
@@ -239,7 +241,8 @@ class Fetcher:
         return _with_text(page, found.text, found.title), found.note
 
     async def _scrape(self, url: str, mode: ExtractMode, permits: Permits) -> FetchedPage:
-        """The page as the provider sees it. Raises `ToolError`, without words if none is chosen."""
+        """The page as rendered by the provider. Raises `ToolError`, without a message if no
+        provider is configured."""
         if self._settings.provider != "firecrawl":
             raise ToolError("")
         from clawkit.web.firecrawl import scrape
@@ -259,7 +262,7 @@ class Fetcher:
         return _with_text(page, _in_mode(clean(page.text), mode), clean(page.title))
 
     async def _ask_robots(self, target: ParsedUrl, permits: Permits) -> str:
-        """Why the site does not want the page to be fetched; empty if it does not mind."""
+        """Why robots.txt disallows the page; empty if it is allowed."""
         if self._settings.robots == "ignore":
             return ""
         from urllib.robotparser import RobotFileParser
@@ -306,9 +309,9 @@ def _as_text(page: FetchedPage, text: str, kind: BodyKind, mode: ExtractMode) ->
 
 
 def _depth(json: str) -> int:
-    """How deep the arrays and objects of a text are in each other."""
+    """The nesting depth of a JSON text."""
     plain = json.replace("\\\\", "").replace('\\"', "")  # no quotes in strings
-    # It also matches a string without an end, so that none is looked at twice.
+    # Also matches an unterminated string, so that none is scanned twice.
     marks = re.findall(r'[\[{\]}]|"[^"]*+"?', plain)
     steps = (1 if each in "[{" else -1 for each in marks if each[0] != '"')
     return max(accumulate(steps), default=0)
@@ -329,17 +332,17 @@ def _with_text(page: FetchedPage, text: str, title: str = "") -> FetchedPage:
 
 
 def clean(text: str) -> str:
-    """The text without characters that people do not see."""
+    """The text without invisible characters."""
     from clawkit.web.dom import clean_text
 
     return clean_text(text, keeps_space=True)
 
 
 def _in_mode(markdown: str, mode: ExtractMode) -> str:
-    """Markdown, for the mode `text` without its marks."""
+    """Markdown, or plain text in the mode `text`."""
     if mode == "markdown":
         return markdown
-    # No part may have what it begins with in it: a hostile text must not take time.
+    # No part may contain its own start, so that hostile text cannot cause slow matching.
     text = re.sub(r"!?\[([^\[\]\n]{0,500}+)\]\([^)\[\n]{0,2000}+\)", r"\1", markdown)
     text = re.sub(r"(?m)^[ \t]{0,3}(?:#{1,6}[ \t]+|>[ \t]?|```.*$)", "", text)
     for mark in (r"\*\*", "__", "`"):
@@ -348,7 +351,7 @@ def _in_mode(markdown: str, mode: ExtractMode) -> str:
 
 
 _NEVER = "(?!)"
-# The kinds of bodies, by their type or by how they begin; the first that matches.
+# The kinds of bodies, by content type or first bytes; the first match counts.
 _KINDS: tuple[tuple[BodyKind, str, str], ...] = (
     ("pdf", "application/pdf", "%PDF-"),
     ("image", r"image/(?!svg\+xml$).+", r"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}WEBP"),
@@ -363,7 +366,7 @@ _KINDS: tuple[tuple[BodyKind, str, str], ...] = (
 
 
 def kind_of_body(type_: str, body: bytes) -> BodyKind:
-    """How a body is shown, by its type as the server says, and by how it begins."""
+    """The kind of a body, by the server's content type and its first bytes."""
     head = body[:8_192]
     for kind, types, start in _KINDS:
         if re.fullmatch(types, type_) or re.match(f"(?s:{start})".encode("latin-1"), head):

@@ -1,4 +1,4 @@
-"""Workflow files as typed data: JSON, or YAML as far as it is JSON."""
+"""Workflow files as typed data: JSON, or YAML that is equivalent to JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SCALARS = [
         "float": r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?",
     }.items()
 ]
-"""The plain scalars of YAML 1.2 that are not text; `yes` and dates are."""
+"""The plain scalars of YAML 1.2 that are not strings; `yes` and dates are strings."""
 _KINDS = ("run", "command", "pipeline", "workflow", "parallel", "for_each")
 
 
@@ -45,7 +45,7 @@ class Retry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Approval(Struct, frozen=True, forbid_unknown_fields=True):
-    """What an approval step shows, and who may answer it."""
+    """The text of an approval step, and who may answer it."""
 
     prompt: str = ""
     items: list[Value] | None = None
@@ -88,7 +88,7 @@ class Step(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def inner(self) -> list[Step]:
-        """The steps inside of this one, which have its variables and directory, too."""
+        """The steps inside this one, which share its variables and directory."""
         inside = self.parallel.branches if self.parallel else self.steps
         return [replace(s, env=self.env | s.env, cwd=s.cwd or self.cwd) for s in inside]
 
@@ -151,12 +151,14 @@ def _find_problem(step: Step, *, is_inner: bool) -> str:
 
 
 def _yaml_to_json(text: str) -> str:
-    """Raises ValueError or TypeError for what JSON does not have: aliases, sets, bytes. Dates are
-    texts, unless they are tagged."""
+    """Convert YAML to JSON. Raises ValueError or TypeError for features that JSON lacks: aliases,
+    sets, bytes. Dates are strings, unless they are tagged."""
     try:
         import yaml
     except ModuleNotFoundError:
-        raise ValueError("YAML needs `pip install 'clawkit[workflows]'`, JSON does not") from None
+        from clawkit.installation import how_to_add
+
+        raise ValueError(f"YAML needs `{how_to_add('workflows')}`, JSON does not") from None
 
     class Loader(yaml.SafeLoader):  # type: ignore[misc]  # it has no types
         yaml_implicit_resolvers = {None: _SCALARS}  # noqa: RUF012  # whatever they start with
@@ -169,6 +171,6 @@ def _yaml_to_json(text: str) -> str:
     try:
         return json.dumps(yaml.load(text, Loader=Loader), allow_nan=False)  # noqa: S506  # safe
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)  # without the text there
+        mark = getattr(error, "problem_mark", None)  # without the quoted text
         where = f"line {mark.line + 1}: " if mark else ""
         raise ValueError(f"{where}{getattr(error, 'problem', None) or 'invalid YAML'}") from None

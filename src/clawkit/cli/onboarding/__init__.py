@@ -33,7 +33,7 @@ APIS = {
 @click.option("--custom-base-url", metavar="URL", help="Base URL of your own server.")
 @click.option("--custom-model-id", metavar="ID", help="Model on that server.")
 @click.option("--custom-provider-id", metavar="NAME", help="Name for that server.")
-@click.option("--custom-compatibility", type=click.Choice(list(APIS)), help="API it speaks.")
+@click.option("--custom-compatibility", type=click.Choice(list(APIS)), help="API of the server.")
 @click.option("--custom-image-input", is_flag=True, help="Its model accepts images.")
 @click.option("--custom-text-input", is_flag=True, help="Its model accepts text only.")
 @click.option("--custom-private-network", is_flag=True, help="It is on a private network.")

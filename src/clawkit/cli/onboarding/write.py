@@ -1,4 +1,4 @@
-"""The choices of `onboard`, the settings that follow from them, and saving settings and key."""
+"""The choices of `onboard`, the resulting settings, and saving settings and key."""
 
 from __future__ import annotations
 
@@ -148,7 +148,8 @@ class Setting(NamedTuple):
 
 
 def clean_key(text: str) -> str:
-    """The key without what was pasted around it. Raises ValueError, without the key in it."""
+    """The key without surrounding text from a paste. Raises ValueError; the message does not
+    contain the key."""
     key = text.strip()
     if pasted := _PASTED.fullmatch(key):
         # Some keys end with `=` as padding; that is not an assignment.

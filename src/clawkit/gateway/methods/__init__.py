@@ -1,4 +1,4 @@
-"""The methods that clients can call: one table, filled by one module for each namespace."""
+"""The methods that clients can call: one table, filled by one module per namespace."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ NODE_METHODS = frozenset(
         "node.pending.ack",
     )
 )
-"""Methods that only nodes may call; clawkit has some of them."""
+"""Methods that only nodes may call, of which clawkit implements some."""
 
 
 def read_frame(text: str) -> tuple[RequestFrame, Any]:
-    """A request and its parameters: a `GatewayError` if they are invalid, for those who may know.
-    Raises ValueError for what is not a request."""
+    """A request and its parameters, or a `GatewayError` if these are invalid, to be raised after
+    the permission check. Raises ValueError for anything but a request."""
     request = protocol.decode_request(text)
     if (method := METHODS.get(request.method)) is None:
         return request, None

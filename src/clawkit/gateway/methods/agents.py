@@ -1,5 +1,5 @@
-"""Methods about agents: their models, the commands of a chat, and tools: what exists, and what a
-session has, with the reason."""
+"""Methods about agents: models, chat commands, and tools (all existing ones, or those of a session
+with reasons)."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class CatalogParams(OfAgent, frozen=True):
 
 
 class Effective(OfAgent, frozen=True, kw_only=True):
-    """A session, and what should be assumed about it instead of what is so."""
+    """A session, and hypothetical facts that replace its own."""
 
     session_key: Short
     model: Short | None = None
@@ -79,7 +79,7 @@ class Effective(OfAgent, frozen=True, kw_only=True):
 
 
 def find_agent(gateway: Gateway, params: OfSession) -> str:
-    """The agent that is named, or that of the session, or the default one."""
+    """The named agent, or that of the session, or the default one."""
     if params.session_key is None:
         return gateway.live.check_agent(params.agent_id)
     return parse_key(gateway.live.resolve_key(params.session_key, params.agent_id)).agent
@@ -132,7 +132,7 @@ async def _models(caller: Caller, params: ModelsList, _id: str) -> Any:
 
 
 def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> list[dict[str, Any]]:
-    """The models that an agent can use; with `everything`, all that are known."""
+    """The models that an agent can use; with `everything`, all known models."""
     default = gateway.shelf.default_model(agent)[0]
     rows = []
     for entry in Catalog.of(gateway.loaded, agent).list():
@@ -157,8 +157,7 @@ def snapshot_models(gateway: Gateway, session: str) -> dict[str, Any]:
 
 
 async def _auth_status(caller: Caller, params: AuthStatus, _id: str) -> Any:
-    """Which providers have a credential, and where it comes from; no one is asked whether it is
-    valid."""
+    """Which providers have a credential, and its source; does not check whether it is valid."""
     catalog = Catalog.of(caller.gateway.loaded, caller.gateway.live.check_agent(params.agent_id))
     rows: dict[str, dict[str, Any]] = {}
     for entry in catalog.list():
@@ -177,7 +176,7 @@ async def _commands(caller: Caller, params: CommandsList, _id: str) -> Any:
 
 
 def list_commands(*, args: bool = False) -> list[dict[str, Any]]:
-    """What the gateway itself does with a message that starts with a slash."""
+    """The slash commands that the gateway handles itself."""
     fixed: dict[str, Any] = {"category": "session", "source": "native", "scope": "both"}
     fixed |= {"acceptsArgs": False} | ({"args": []} if args else {})
     return [
@@ -240,7 +239,7 @@ async def _effective(caller: Caller, params: Effective, _id: str) -> Any:
 
 
 def _scope(config: Config, key: str, params: Effective, *, owner: bool) -> Scope:
-    """What the policy of a session depends on. Parameters replace what its key says."""
+    """The policy scope of a session. Parameters override the facts from its key."""
     parsed = parse_key(key)
     try:
         named = parse_ref(params.model) if params.model else None
@@ -270,8 +269,7 @@ def _scope(config: Config, key: str, params: Effective, *, owner: bool) -> Scope
 
 
 async def _invoke(caller: Caller, params: Invoke, _id: str) -> Any:
-    """As `POST /tools/invoke`; without `operator.admin`, with the tools of someone who is not the
-    owner."""
+    """Like `POST /tools/invoke`; without `operator.admin`, with the tools of a non-owner."""
     about = {"toolName": params.name or params.tool}
     try:
         done = await invoke_tool(caller.gateway, params, owner=caller.may(ADMIN))

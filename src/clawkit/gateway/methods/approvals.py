@@ -41,7 +41,7 @@ class Id(Closed, frozen=True):
 class ApprovalResolve(Id, frozen=True):
     decision: Choice
     extent: Short | None = None
-    """What `allow-always` covers, of what the question offers; `exact` by default."""
+    """The extent of `allow-always`, one of the question's offers; `exact` by default."""
     reason: Annotated[str, Meta(max_length=1_000)] = ""
     """For the model, with `deny`."""
 
@@ -57,12 +57,12 @@ class ApprovalHistory(Closed, frozen=True):
 
 
 class ApprovalRequest(OfAgent, frozen=True, kw_only=True):
-    """A client asks before it runs a command itself, so it is for the client to know what it would
-    run without an answer: `security` and `ask` do nothing."""
+    """A client asks before it runs a command itself, so the client's own policy decides without an
+    answer: `security` and `ask` have no effect."""
 
     command: Annotated[str, Meta(min_length=1, max_length=_MAX_COMMAND)]
     id: Short = ""
-    """A name that this client can use for the question."""
+    """The client's own id for the question."""
     security: Ignored = UNSET
     ask: Ignored = UNSET
     cwd: Short = ""
@@ -73,7 +73,7 @@ class ApprovalRequest(OfAgent, frozen=True, kw_only=True):
     tool_call_id: Short = ""
     timeout_ms: Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)] = _ASK_MS
     two_phase: bool = False
-    """Whether to answer at once; the decision comes from `exec.approval.waitDecision`."""
+    """Whether to answer immediately; `exec.approval.waitDecision` then returns the decision."""
 
 
 class Set(Closed, frozen=True):
@@ -82,12 +82,12 @@ class Set(Closed, frozen=True):
 
 
 class CommandCheck(OfAgent, frozen=True, kw_only=True):
-    """A command to judge; nothing runs."""
+    """A command to judge, without running it."""
 
     command: Annotated[str, Meta(min_length=1, max_length=32_768)]
     place: Wanted | None = None
     allowlist: Annotated[list[Any], Meta(max_length=1_000)] | None = None
-    """Entries to judge by, instead of those in force."""
+    """Allowlist entries that replace the current ones."""
 
 
 async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
@@ -95,17 +95,17 @@ async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 async def _list_none(_caller: Caller, _params: NoParams, _id: str) -> Any:
-    """All questions of clawkit are in `exec.approval.list`; clients read the other lists, too."""
+    """All questions of clawkit are in `exec.approval.list`; clients also read the other lists."""
     return []
 
 
 def _stored_id(given: str) -> str:
-    """The id in the store for one that a client has chosen."""
+    """The id in the store for an id chosen by a client."""
     return hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _find(caller: Caller, id_: str) -> StoredQuestion:
-    """A question by its whole id: a prefix may mean another one tomorrow."""
+    """A question by its full id: a prefix may be ambiguous later."""
     for each in (id_, _stored_id(id_)):
         with suppress(ToolInputError):
             found = caller.gateway.desk.store.get(each)
@@ -140,7 +140,7 @@ async def _resolve(caller: Caller, params: ApprovalResolve, _id: str) -> Any:
 
 
 async def _decide(caller: Caller, params: ApprovalDecide, _id: str) -> Any:
-    """As `exec.approval.resolve`; who comes too late learns how it was answered."""
+    """Like `exec.approval.resolve`; a late answer gets the recorded one."""
     is_first = False
     with suppress(ConflictError):
         _answer(caller, params)
@@ -152,7 +152,7 @@ def _answer(caller: Caller, params: ApprovalResolve) -> None:
     asked, desk = _find(caller, params.id), caller.gateway.desk
     if asked.state == "pending" and not is_awaited(asked):
         what = f"the request {asked.id[:8]} can no longer be answered"
-        raise ConflictError(f"{what}: what asked it has ended, and asks again if it goes on")
+        raise ConflictError(f"{what}: the process that asked has ended; if resumed, it asks again")
     try:
         Broker(desk.store).resolve(
             asked.id,
@@ -209,7 +209,7 @@ async def _wait(caller: Caller, params: Id, _id: str) -> Any:
 
 
 async def _outcome(caller: Caller, id_: str) -> dict[str, Any]:
-    """How a question was answered; the decision is null if no one did."""
+    """The answer to a question; the decision is null without an answer."""
     desk = caller.gateway.desk
     await desk.outcome(id_)
     desk.look()
@@ -225,7 +225,7 @@ async def _history(caller: Caller, params: ApprovalHistory, _id: str) -> Any:
     at, _, id_ = (params.cursor or f"{2**62}-").partition("-")
     if not (at.isascii() and at.isdigit() and len(at) < 20):
         raise invalid("invalid cursor; use the nextCursor of the page before")
-    desk.pending()  # so that what has expired is marked
+    desk.pending()  # marks expired questions
     found = desk.store.ended(params.limit, (int(at), id_))
     last = found[-1] if len(found) == params.limit else None
     more = {"nextCursor": f"{last.ended_ms}-{last.id}"} if last else {}
@@ -257,7 +257,7 @@ async def _set_file(_caller: Caller, params: Set, _id: str) -> Any:
 
 
 async def _check(caller: Caller, params: CommandCheck, _id: str) -> Any:
-    """How a command would be judged, part by part; nothing runs."""
+    """How a command would be judged, part by part, without running it."""
     gateway = caller.gateway
     agent = gateway.live.check_agent(params.agent_id)
     sandboxed = gateway.loaded.config.agents.sandbox_of(agent).covers("main")

@@ -1,7 +1,7 @@
 """Methods of `clawkit chat`: a conversation that several terminals can follow.
 
-What a person types is read here, so that commands of the chat work with the agent itself; the
-terminal shows what it is told to.
+Input is interpreted here, so that chat commands work on the agent itself; the terminal only
+displays.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 RECALLED = 20
 _COMMAND = "command"
-"""In the place of the digest: a run that is not a message."""
+"""Used instead of a digest for a run that is not a message."""
 Push = Callable[[dict[str, Any]], None]
 Lend = Callable[[Mapping[str, Any]], None]
 """Overrides settings of the session while the chat is open."""
 
 
 class HostedChat(Protocol):
-    """A chat whose terminal is elsewhere."""
+    """A chat with a remote terminal."""
 
     agent: Agent
     given: str
@@ -50,7 +50,7 @@ class HostedChat(Protocol):
     def is_command(self, text: str) -> bool: ...
     def blocks(self, text: str) -> list[Block]: ...
     async def carry_out(self, text: str) -> dict[str, Any]:
-        """Run a command; returns what the terminal has to know. Raises `ClawkitError`."""
+        """Run a command; returns updates for the terminal. Raises `ClawkitError`."""
 
     def stop(self) -> bool:
         """Stop the command that is running; False if there is none."""
@@ -61,7 +61,7 @@ class HostedChat(Protocol):
 
 
 class ChatHost(Protocol):
-    """Makes chats; it knows the commands of the chat, which this layer does not."""
+    """Creates chats; implemented above, because this layer does not know the chat commands."""
 
     def wrap(self, approver: Approver) -> Approver: ...
     def open(
@@ -73,9 +73,9 @@ class OpenChat(terminals.SessionPlace, frozen=True, kw_only=True):
     model: Short | None = None
     thinking: Thinking | None = None
     keyboard: bool = False
-    """Whether a person types; what is piped into the chat needs approval."""
+    """Whether a person types; piped input needs approval."""
     after: terminals.MessageNumber | None = None
-    """Tell what was said after this message: the chat was open before."""
+    """Send the messages after this one: the chat was open before."""
 
 
 class ChatKey(Closed, frozen=True):
@@ -88,9 +88,9 @@ class TypedLine(ChatKey, frozen=True, kw_only=True):
     later: bool = False
     """Read it when the agent is done, instead of during its work."""
     wait: bool = False
-    """Answer a message twice, as `clawkit.turn` does."""
+    """Answer a message twice, like `clawkit.turn`."""
     given: bool = False
-    """Whether it is from the command line, and not typed."""
+    """Whether it comes from the command line and was not typed."""
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = msgspec.field(
         default_factory=list
     )
@@ -110,7 +110,7 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
     except ClawkitError as error:
         raise terminals.refused(error) from None
     key = session.key
-    caller.leave_chats()  # a terminal has one at a time
+    caller.leave_chats()  # a terminal has only one chat at a time
     caller.attach(key, params.shows, only=True)
     push = partial(_push, caller, key)
     report, lend = partial(gateway.live.report, key), partial(gateway.live.lend, key, caller)
@@ -135,7 +135,7 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
 
 
 def _is_said(message: Message) -> bool:
-    """Whether a person reads it: not calls of tools and their results."""
+    """Whether it is for people to read; false for tool calls and their results."""
     return isinstance(message, User) or (
         isinstance(message, Assistant) and bool(message.text.strip())
     )
@@ -146,7 +146,7 @@ def _push(caller: GatewayConnection, key: str, what: Mapping[str, Any]) -> None:
 
 
 async def _find(caller: GatewayConnection, key: str) -> HostedChat:
-    """The chat of this client, with the agent as it is now: an idle one was closed."""
+    """The chat of this client with its current agent, which may have been closed and reopened."""
     chat = caller.chats.get(key)
     if chat is None:
         raise invalid("open the chat first")
@@ -155,7 +155,7 @@ async def _find(caller: GatewayConnection, key: str) -> HostedChat:
 
 
 async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
-    """Run a command of the chat, or say something."""
+    """Run a chat command, or post a message."""
     chat, key, run_id = await _find(caller, params.key), params.key, params.idempotency_key
     text, is_later = chat.read(params.line)
     if params.given:
@@ -189,7 +189,7 @@ async def _run(caller: GatewayConnection, chat: HostedChat, text: str, run: Gate
     try:
         there = await live.open(run.session, owner=True)
         chat.agent = there.agent
-        with there.in_use():  # others wait for it, or are told that the session is busy
+        with there.in_use():  # others wait for it, or get a busy error
             shown = await chat.carry_out(text)
         ended = TurnEnded("done", text=msgspec.json.encode(shown).decode())
     except ClawkitError as error:
@@ -201,13 +201,13 @@ async def _run(caller: GatewayConnection, chat: HostedChat, text: str, run: Gate
 
 
 async def _tell_again(caller: GatewayConnection, chat: HostedChat, run: GatewayRun) -> Any:
-    """What became of a command that was sent before: it is not run twice."""
+    """Report the outcome of a command that was sent before, instead of running it twice."""
     await run.over.wait()
     if run.status != "ok":
         stopped = "the connection broke while the command ran, so it was stopped; type it again"
         raise invalid(run.error or stopped)
     shown: dict[str, Any] = msgspec.json.decode(run.text)
-    lost = "It ran; what it showed was lost with the connection."
+    lost = "It ran, but its output was lost with the connection."
     _push(caller, run.session, {"rows": [(lost, "warning", 0)]})
     return shown | {"state": chat.state()}
 

@@ -45,7 +45,7 @@ _AGAIN = "config changed since last load; re-run config.get and retry"
 _NO_HASH = "config base hash required; re-run config.get and retry"
 MAX_NOTE = 2_000
 Guard = Callable[[Any, Any], None]
-"""Is given the settings before and after a change, and raises `GatewayError` to refuse it."""
+"""Called with the settings before and after a change; raises `GatewayError` to refuse it."""
 
 
 class Lookup(Closed, frozen=True):
@@ -73,7 +73,8 @@ class ConfigPatch(Apply, frozen=True):
 
 
 def read_config(gateway: Gateway) -> dict[str, Any]:
-    """The file without its secrets, and what of it is not in force. Takes long for a large one."""
+    """The file without its secrets, and which settings are not in force. Takes long for a large
+    file."""
     file, state = gateway.watch.file, gateway.watch.describe()
     text: str | None = None
     found: Loaded | None = None
@@ -162,7 +163,8 @@ def _writer(kind: str) -> Run:
 
 
 def _edit(gateway: Gateway, params: Write, patch: Any, text: str) -> str:
-    """The file as a request asks for it. It is locked, so that the hash cannot become stale."""
+    """The edited file for a request. Holds the file's lock, so that the hash cannot become
+    stale."""
     if os.path.exists(gateway.watch.file) and params.base_hash is None:
         raise invalid(_NO_HASH)
     if params.base_hash is not None and params.base_hash != hash_text(gateway.key, text):
@@ -175,7 +177,7 @@ def _edit(gateway: Gateway, params: Write, patch: Any, text: str) -> str:
 
 
 def _write(gateway: Gateway, params: Write, guard: Guard | None) -> tuple[ConfigChange, Loaded]:
-    """Change the file; returns also what is in it then. Takes long for a large file."""
+    """Change the file; also returns its new content. Takes long for a large file."""
     file, found = gateway.watch.file, list[Loaded]()
     try:
         patch = content(params.raw)
@@ -219,15 +221,15 @@ async def write_config(
     *,
     may_restart: bool = True,
 ) -> dict[str, Any]:
-    """Write the file, take it up, and restart if what has changed needs it. Must not be stopped in
-    between when the client leaves. Raises `GatewayError`."""
+    """Write the file, apply it, and restart if a change requires it. Must not be cancelled when the
+    client leaves. Raises `GatewayError`."""
     watch = gateway.watch
     if watch.file.startswith("<"):
         raise GatewayError("UNAVAILABLE", "the configuration does not come from a file")
     session = _session(gateway, params) if isinstance(params, Apply) else ""
 
     def work() -> tuple[bool, list[Path], dict[str, Any]]:
-        """Whether it was written, what of it needs a restart, and the answer."""
+        """Returns whether it was written, the settings that need a restart, and the answer."""
         before = watch.found
         done, new = _write(gateway, params, guard)
         changed = set(changed_paths(before.config, new.config))
@@ -262,16 +264,16 @@ async def write_config(
 
 
 def _session(gateway: Gateway, params: Apply) -> str:
-    """The session that is told about a restart; empty for none. Raises `GatewayError`."""
+    """The session to notify of a restart; empty for none. Raises `GatewayError`."""
     if params.delivery_context:
         raise invalid("deliveryContext: channels are not supported; name a session in sessionKey")
     if params.note and params.session_key is None:
-        raise invalid("note: name the session that it is for in sessionKey")
+        raise invalid("note: set sessionKey to the session for the note")
     return gateway.live.resolve_key(params.session_key) if params.session_key is not None else ""
 
 
 def _describe_update(_gateway: Gateway) -> dict[str, Any]:
-    """How clawkit was installed. It does not look for updates."""
+    """How clawkit was installed. Does not check for updates."""
     found = find_installation()
     schedule = {"channel": "stable", "autoEnabled": False, "install": {"kind": found.installer}}
     about = {"sentinel": None, "updateAvailable": None, "effectiveChannel": "stable"}
@@ -279,9 +281,9 @@ def _describe_update(_gateway: Gateway) -> dict[str, Any]:
 
 
 def explain_update(_gateway: Gateway) -> dict[str, Any]:
-    """Only says what a person has to type."""
+    """Returns only the command that a person has to type."""
     command = find_installation().command
-    how = f"run: {command} && clawkit gateway restart" if command else "do it as you installed it"
+    how = f"run: {command} && clawkit gateway restart" if command else "use your installer"
     reason = f"clawkit does not update itself; on its machine, {how}"
     return {"ok": False, "result": {"reason": reason}, "handoff": {"status": "manual"}}
 

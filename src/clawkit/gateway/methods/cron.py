@@ -63,7 +63,7 @@ class OneJob(Closed, frozen=True):
 
 
 class DescribeSchedule(OneJob, frozen=True):
-    """A schedule as a phrase, with the zone for one that names none, or as an object; or that of a
+    """A schedule as a phrase (with a default time zone) or as an object, or the schedule of a
     job."""
 
     schedule: Short | dict[str, Any] | None = None
@@ -71,7 +71,8 @@ class DescribeSchedule(OneJob, frozen=True):
 
 
 class AddJob(Closed, frozen=True):
-    """A job, as the tool `cron` takes it; `command` payloads and `grants` are for operators."""
+    """A job in the format of the tool `cron`, plus `command` payloads and `grants` for
+    operators."""
 
     name: Any = UNSET
     schedule: Any = UNSET
@@ -94,19 +95,19 @@ class AddJob(Closed, frozen=True):
 
 
 class UpdateJob(OneJob, frozen=True):
-    """A job, and what to change of it; null removes what is optional."""
+    """A job, and the fields to change; null removes an optional field."""
 
     patch: dict[str, Any] = field(default_factory=dict)
 
 
 class RunJob(OneJob, frozen=True):
-    """A job to run now: in any case, if it is due, or unless it is disabled."""
+    """A job to run now: always, if it is due, or unless it is disabled."""
 
     mode: RunMode = "force"
 
 
 class ListRuns(OneJob, frozen=True):
-    """Which runs to list: of a job, or of all."""
+    """Which runs to list: of one job, or of all."""
 
     run_id: Short = ""
     limit: _Limit = 50
@@ -117,7 +118,7 @@ class ListRuns(OneJob, frozen=True):
 
 
 class Wake(Struct, frozen=True, rename="camel"):
-    """What to tell a session, and whether to start a turn for it. Unknown keys are ignored: some
+    """A text for a session, and whether to start a turn. Unknown keys are ignored, because some
     clients send more."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
@@ -127,13 +128,13 @@ class Wake(Struct, frozen=True, rename="camel"):
 
 
 class SetHeartbeats(Closed, frozen=True):
-    """Whether agents have heartbeats; false pauses those of all."""
+    """Whether heartbeats are on; false pauses them for all agents."""
 
     enabled: bool
 
 
 class LeftEvent(Closed, frozen=True, kw_only=True):
-    """What the main session reads with its next turn, and what is known of the sender."""
+    """A message for the next turn of the main session, and facts about the sender."""
 
     text: Annotated[str, Meta(min_length=1, max_length=20_000)]
     session_key: Short | None = None
@@ -152,7 +153,7 @@ class LeftEvent(Closed, frozen=True, kw_only=True):
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Within this block, what clawkit refuses is an invalid request."""
+    """Within this block, refusals of clawkit become invalid requests."""
     try:
         yield
     except ClawkitError as error:
@@ -161,7 +162,7 @@ def _refusals() -> Iterator[None]:
 
 
 async def _status(caller: Caller, _params: NoParams, _id: str) -> Any:
-    """Whether jobs are run, how many there are, and when the next one is due."""
+    """Whether jobs run, how many there are, and when the next one is due."""
     return caller.gateway.automation.jobs().status()
 
 
@@ -194,7 +195,7 @@ async def _get(caller: Caller, params: OneJob, _id: str) -> Any:
 
 
 async def _describe(caller: Caller, params: DescribeSchedule, _id: str) -> Any:
-    """What a schedule means, in words, and its next times."""
+    """A schedule in words, and its next times."""
     job_id, now = "", now_ms()
     with _refusals():
         if params.schedule is None:
@@ -225,7 +226,7 @@ async def _update(caller: Caller, params: UpdateJob, _id: str) -> Any:
 
 
 async def _remove(caller: Caller, params: OneJob, _id: str) -> Any:
-    """Remove a job; a run that is under way goes on."""
+    """Remove a job; a current run continues."""
     with _refusals(), suppress(NotFoundError):
         return caller.gateway.automation.jobs().remove(params.wanted)
     return {"ok": True, "removed": False}
@@ -249,7 +250,7 @@ async def _runs(caller: Caller, params: ListRuns, _id: str) -> Any:
 
 
 async def _wake(caller: Caller, params: Wake, _id: str) -> Any:
-    """Tell a session something, by default the main one."""
+    """Send a text to a session, by default the main one."""
     gateway = caller.gateway
     agent = gateway.live.check_agent(params.agent_id)
     main = session_key(agent, gateway.loaded.config.session.main_key)
@@ -270,7 +271,7 @@ async def _last_heartbeat(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 async def _set_heartbeats(caller: Caller, params: SetHeartbeats, _id: str) -> Any:
-    """Pause the heartbeats of all agents, or resume them, also those that an error stopped."""
+    """Pause or resume the heartbeats of all agents, including those that an error stopped."""
     with _refusals():
         automation.switch_heartbeats(caller.gateway.automation.jobs(), params.enabled)
         caller.gateway.automation.heartbeats.keep()
@@ -278,7 +279,7 @@ async def _set_heartbeats(caller: Caller, params: SetHeartbeats, _id: str) -> An
 
 
 async def _system_event(caller: Caller, params: LeftEvent, _id: str) -> Any:
-    """Leave a message that a session reads with its next turn, by default the main one."""
+    """Leave a message for the next turn of a session, by default the main one."""
     live = caller.gateway.live
     key = live.resolve_key(params.session_key or "main")
     with _refusals():

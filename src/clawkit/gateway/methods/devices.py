@@ -1,6 +1,5 @@
-"""Methods about devices and nodes: pairing, tokens, commands for nodes; and those that nodes call.
-
-No one can grant or take away what they do not have themselves, or rename a device that has more.
+"""Methods about devices and nodes: pairing, tokens, node commands; and the methods that nodes call.
+Callers cannot grant or revoke rights that they lack, or rename a device that has more rights.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ class NodeApprovalsSet(Set, frozen=True, kw_only=True):
 
 
 class FromNode(Closed, frozen=True, kw_only=True):
-    """What a node sends, as JSON; it may be wrapped in a text."""
+    """JSON data from a node; it may be encoded in a string."""
 
     payload: msgspec.Raw = msgspec.Raw(b"null")
     payload_json: str | None = msgspec.field(default=None, name="payloadJSON")
@@ -101,7 +100,7 @@ class NodeEvent(FromNode, frozen=True, kw_only=True):
 
 
 class HostStats(Struct, frozen=True, rename="camel"):
-    """How busy a node is."""
+    """The load of a node."""
 
     cpu_count: int
     load_average: Annotated[list[float], Meta(max_length=3)]
@@ -123,16 +122,16 @@ async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 async def _login_code(caller: Caller, _params: NoParams, _id: str) -> Any:
-    """A code that lets one browser log in as the owner, and where the control page is."""
+    """A code that lets one browser log in as the owner, and the URL of the control page."""
     page = caller.gateway.settings.control_ui
     if not page.enabled:
-        raise invalid("the control page is turned off: gateway.controlUi.enabled is false")
+        raise invalid("the control page is disabled: gateway.controlUi.enabled is false")
     code, expires = caller.gateway.codes.make(), now_ms() + round(VALID_S * 1000)
     return {"code": code, "path": f"{page.base}/", "expiresAtMs": expires}
 
 
 def check_rights(caller: Caller, roles: Iterable[str], scopes: Iterable[str]) -> None:
-    """Nodes need the owner: they have no scopes that could be compared."""
+    """Nodes need owner rights: they have no scopes to compare."""
     if caller.may(ADMIN):
         return
     if "node" in roles:
@@ -146,7 +145,8 @@ def _check_scopes(caller: Caller, wanted: Iterable[str]) -> None:
 
 
 def _changeable(caller: Caller, id_: str, role: str = "", *, own: bool = True) -> Paired:
-    """A device that the caller may change, in one role or in all; with `own`, always theirs."""
+    """A device that the caller may change, in one role or in all; with `own`, always including
+    their own."""
     found = caller.gateway.devices.get(id_, role)
     if not own or id_ != caller.device:
         scopes = found.tokens[role].scopes if role else found.scopes
@@ -208,11 +208,11 @@ async def _revoke(caller: Caller, params: DeviceRole, _id: str) -> Any:
 
 
 def _disconnect(caller: Caller, device: str, role: str = "", *, but: Caller | None = None) -> None:
-    """What a device may do has changed, so it has to log in again."""
+    """Disconnect a device whose rights have changed, so that it logs in again."""
     for client in caller.gateway.hub.of_device(device):
         if client is but or role not in ("", client.role):
             continue
-        if client is caller:  # it gets its answer first
+        if client is caller:  # after its answer
             asyncio.get_running_loop().call_soon(client.close, protocol.ACCESS_CHANGED, _REVOKED)
         else:
             client.close(protocol.ACCESS_CHANGED, _REVOKED)
@@ -292,7 +292,7 @@ def _pass_on(command: str) -> Run:
 
 async def _result(caller: Caller, params: NodeInvokeResult, _id: str) -> Any:
     if params.node_id != caller.device:
-        raise invalid("nodeId must be that of the node that calls")
+        raise invalid("nodeId must be the id of the calling node")
     result = NodeResult(
         params.ok,
         params.json(),

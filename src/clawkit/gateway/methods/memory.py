@@ -1,4 +1,4 @@
-"""Methods about the memory of an agent: searching its notes, and whether that works."""
+"""Methods about the memory of an agent: searching its notes, and its status."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_RESULTS = 50
 
 
 class NotesSearch(OfAgent, frozen=True, kw_only=True):
-    """At most 50 results; `minScore` is that of the configuration if left out."""
+    """At most 50 results; `minScore` defaults to the configured one."""
 
     query: Annotated[str, Meta(min_length=1, max_length=2_000)]
     max_results: Annotated[int, Meta(ge=1)] = 20
@@ -27,8 +27,8 @@ class NotesSearch(OfAgent, frozen=True, kw_only=True):
 
 
 class NotesStatus(OfAgent, frozen=True):
-    """`probe`, or `deep`, asks the embedding provider for a vector, and indexes what has changed;
-    otherwise only its settings are checked."""
+    """`probe` or `deep` requests a vector from the embedding provider, and indexes changed files;
+    otherwise only the settings are checked."""
 
     probe: bool = False
     deep: bool = False
@@ -42,7 +42,7 @@ async def _open(caller: Caller, agent_id: str | None) -> tuple[str, Memory]:
     scope = Scope(agent=agent, sender=Sender(owner=True))
     if why := why_not(gateway.loaded.config, scope):
         raise GatewayError("UNAVAILABLE", why)
-    # It stays open, because vectors are made after a search.
+    # It stays open, because embedding continues after a search.
     loaded, services = gateway.memories.get(agent, (None, None))
     if services is None or loaded is not gateway.loaded:
         place, older = gateway.live.workspace(agent), services
@@ -72,7 +72,7 @@ async def _search(caller: Caller, params: NotesSearch, _id: str) -> Any:
 
 
 async def _status(caller: Caller, params: NotesStatus, _id: str) -> Any:
-    """What is indexed, problems, and in `embedding` whether vectors can be made."""
+    """Index size, problems, and in `embedding` whether embedding works."""
     agent, memory = await _open(caller, params.agent_id)
     is_probe = params.probe or params.deep
     if is_probe:

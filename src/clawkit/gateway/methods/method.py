@@ -1,4 +1,4 @@
-"""What a method is."""
+"""The definition of a method."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
     Caller = GatewayConnection
 else:
-    Caller = Gateway = Any  # their modules import the methods
+    Caller = Gateway = Any  # not imported: their modules import the methods
 
 Run = Callable[[Caller, Any, str], Awaitable[Any]]
-"""Is given the caller, the decoded parameters and the id of the request; returns the payload."""
+"""Called with the caller, the decoded parameters and the request id; returns the payload."""
 
 
 NODE = "node"
-"""In the place of a scope: the method is for nodes, and for no one else."""
+"""Used instead of a scope: the method is only for nodes."""
 
 
 class Method(Struct, frozen=True):
-    """One method: who may call it, what it takes, what it does."""
+    """One method: its scope, its parameters and its implementation."""
 
     name: str
     scope: str
     params: type
     run: Run
     more: Callable[[Any], str] | None = None
-    """The scope that these parameters need."""
+    """Returns the scope that the given parameters need."""
     limited: bool = False
-    """Whether a client may call it only so many times a minute."""
+    """Whether calls per client and minute are limited."""
 
 
 class OfAgent(Closed, frozen=True):

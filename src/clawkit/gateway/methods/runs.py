@@ -30,7 +30,7 @@ IdempotencyKey = Annotated[str, Meta(min_length=1, max_length=256)]
 _MAX_SIDE = 1200
 _MAX_PICTURE = 5 * 1024 * 1024
 LEAF_CHANGED = "active-leaf-changed"
-"""Clients load the conversation again for this reason."""
+"""The reason on which clients reload the conversation."""
 
 
 class GivenAttachment(Closed, frozen=True):
@@ -41,7 +41,7 @@ class GivenAttachment(Closed, frozen=True):
 
 
 class RunMessage(OfAgent, frozen=True, kw_only=True):
-    """What all methods that start a run have."""
+    """Common parameters of all methods that start a run."""
 
     message: str
     idempotency_key: IdempotencyKey
@@ -59,7 +59,7 @@ class History(OfAgent, frozen=True, kw_only=True):
     input_run_ids: Annotated[list[IdempotencyKey], Meta(max_length=50)] = field(
         default_factory=list
     )
-    """Runs that a client has no answer for: `inputReceipts` has those that are not over."""
+    """Runs for which a client has no answer: `inputReceipts` lists unfinished ones."""
 
 
 class ChatSend(RunMessage, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ def _cursor(session: Session | None, shown: Sequence[dict[str, Any]], seen: int 
 
 
 def _delta(gateway: Gateway, params: History, session: Session | None) -> dict[str, Any]:
-    """What was said since the cursor. A client that has missed too much loads all of it again."""
+    """The messages since the cursor. A client that has missed too many reloads the conversation."""
     seen = wire.message_number(session.id, params.cursor) if session else None
     if session is None or seen is None:
         return {"kind": "reset"}
@@ -164,8 +164,8 @@ async def _send(caller: Caller, params: ChatSend, _id: str) -> Any:
 
 
 def _check_seen(caller: Caller, key: str, params: ChatSend) -> None:
-    """Refuse what was written in view of another conversation: the session was started anew, or
-    others have gone on in the meantime."""
+    """Refuse a message written for an outdated conversation: the session was reset, or others have
+    posted in the meantime."""
     session = caller.gateway.store.find(key)
     is_same = not params.session_id or session is None or session.id == params.session_id
     expected = params.expected_leaf_entry_id
@@ -173,7 +173,7 @@ def _check_seen(caller: Caller, key: str, params: ChatSend) -> None:
         last = caller.gateway.store.history(session.id, 1) if session else []
         seen = wire.message_number(session.id if session else "", expected)
         newest = last[-1].number if last else 0
-        # A client that names the session, too, may have missed the latest messages.
+        # A client that also names the session may have missed the latest messages.
         oldest = 0 if params.session_id else newest
         is_same = seen is not None and oldest <= seen <= newest
     if not is_same:
@@ -230,11 +230,11 @@ async def accept(
     model: str | None = None,
     attachments: Sequence[GivenAttachment] = (),
 ) -> dict[str, Any]:
-    """Start a run, or say what became of it if it was started before."""
+    """Start a run, or report on it if it was started before."""
     if said.deliver:
-        raise invalid("deliver: clawkit has no channels to deliver answers to; leave it out")
+        raise invalid("deliver: clawkit has no channels to deliver answers to; omit it")
     live, run_id, is_owner = caller.gateway.live, said.idempotency_key, caller.may(ADMIN)
-    digest = _digest(said.message, attachments)  # at once: nothing may overtake it
+    digest = _digest(said.message, attachments)  # no await before this: nothing may overtake it
     if (run := await started_before(caller, key, run_id, digest)) is not None:
         return _became(run)
     if said.message.strip() in RESETS and not is_owner:
@@ -269,8 +269,8 @@ async def accept(
 async def started_before(
     caller: Caller, key: str, run_id: str, digest: str | None = None
 ) -> GatewayRun | None:
-    """The run that was started with this idempotency key. Raises `GatewayError` if that was in
-    another session, by another client, or for something else."""
+    """The run that was started with this idempotency key. Raises `GatewayError` if it was in
+    another session, by another client, or for another request."""
     run = await caller.gateway.live.accepted(run_id)
     if run is not None and run.session != key:
         raise invalid("idempotencyKey was already used in another session")

@@ -1,4 +1,4 @@
-"""Methods about sessions: listing, following, creating, changing and talking in them."""
+"""Methods about sessions: list, follow, create, change, and post messages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clawkit.sessions.protocols import Filter, Session
 Label = Annotated[str, Meta(min_length=1, max_length=120)]
 _PREVIEWS = 64
 _KEPT = ("sessionId", "updatedAt", "createdAt", "label", "thinkingLevel")
-"""What rows and entries of sessions have in common."""
+"""Common fields of session rows and entries."""
 
 
 class List(Closed, frozen=True):
@@ -41,7 +41,7 @@ class List(Closed, frozen=True):
     configured_agents_only: bool = False
     owner_first: Ignored = UNSET
     sort_by: Literal["updatedAt", "lastInteractionAt", "activity"] = "updatedAt"
-    """All the same here: when the session was last used."""
+    """All are equivalent: the time of last use."""
 
 
 class Key(OfAgent, frozen=True, kw_only=True):
@@ -65,7 +65,7 @@ class Preview(Closed, frozen=True):
 
 
 class Create(OfAgent, frozen=True):
-    """A new session takes the model and the thinking level of `parentSessionKey`."""
+    """A new session inherits the model and thinking level of `parentSessionKey`."""
 
     key: Short | None = None
     parent_session_key: Short | None = None
@@ -147,7 +147,7 @@ async def _list(caller: Caller, params: List, _id: str) -> Any:
 
 
 def _select(caller: Caller, params: List, found: list[Session]) -> list[Session]:
-    """The sessions that are at work, and those that another one has started."""
+    """Select active sessions, and those started by another one."""
     if params.active_only:
         found = [each for each in found if caller.gateway.live.active(each.key)]
     if params.spawned_by:
@@ -167,13 +167,13 @@ def _listed(gateway: Gateway, params: List, session: Session) -> dict[str, Any]:
 
 
 def _previews(gateway: Gateway, id_: str, count: int, chars: int) -> list[dict[str, str]]:
-    """The last messages with words, among the last ones of all kinds."""
+    """Previews of the last messages that have text, among the latest of all kinds."""
     shown = (wire.preview(entry, chars) for entry in gateway.store.history(id_, count * 4))
     return [each for each in shown if each is not None][-count:]
 
 
 async def _subscribe(caller: Caller, params: List, id_: str) -> Any:
-    """With parameters, the answer has the list, too."""
+    """With parameters, the answer includes the list."""
     caller.follow(None)
     listed = {"list": await _list(caller, params, id_)} if params != List() else {}
     return {"subscribed": True, **listed}
@@ -267,7 +267,7 @@ async def _create(caller: Caller, params: Create, _id: str) -> Any:
 
 
 def _changed(gateway: Gateway, session: Session, reason: str) -> dict[str, Any]:
-    """Tell those who follow the list of sessions; returns the answer about a changed session."""
+    """Notify followers of the session list; returns the answer about a changed session."""
     row = gateway.shelf.row(session)
     payload = wire.session_event(row, reason=reason)
     gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
@@ -327,12 +327,12 @@ async def _reset(caller: Caller, params: SessionReset, _id: str) -> Any:
 
 
 async def _compact(caller: Caller, params: Key, _id: str) -> Any:
-    """Have the model replace the older part of a conversation with a summary."""
+    """Have the model replace the older part of a conversation by a summary."""
     session = _stored(caller, params)
     there = await caller.gateway.live.open(session.key, owner=True)
     talk, lane = there.agent.conversation, there.agent.turns.lane
     before, answer = talk.context_tokens, {"ok": True, "key": session.key}
-    with there.in_use(), lane.held():  # messages wait, as they do during a turn
+    with there.in_use(), lane.held():  # messages wait, as during a turn
         if not await talk.compact():
             return answer | {"compacted": False, "reason": "there is nothing to summarize"}
     _changed(caller.gateway, caller.gateway.store.get(session.id), "compact")

@@ -50,7 +50,7 @@ class Tail(Closed, frozen=True):
 
 
 class ChannelsStatus(Closed, frozen=True):
-    """There are no channels that could be probed."""
+    """There are no channels to probe."""
 
     probe: Ignored = UNSET
     timeout_ms: Ignored = UNSET
@@ -58,14 +58,14 @@ class ChannelsStatus(Closed, frozen=True):
 
 
 class RestartRequest(Closed, frozen=True):
-    """Turns have time to end in any case."""
+    """Turns always get time to end."""
 
-    reason: Short = "a client asked for it"
+    reason: Short = "a client requested it"
     skip_deferral: Ignored = UNSET
 
 
 class DoctorReport(Struct, frozen=True, rename="camel"):
-    """What the command prints; the rest of it is about `--fix`."""
+    """The output of the command without the fields for `--fix`."""
 
     ok: bool
     config_valid: bool
@@ -73,7 +73,7 @@ class DoctorReport(Struct, frozen=True, rename="camel"):
 
 
 def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
-    """Without details, nothing about sessions and settings."""
+    """Without `details`, omits sessions and settings."""
     started, config = time.monotonic(), gateway.watch.describe()
     default = gateway.loaded.config.agents.default_id()
     beat = gateway.automation.heartbeats.describe
@@ -170,13 +170,13 @@ async def _info(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 async def _identity(_caller: Caller, _params: NoParams, _id: str) -> Any:
-    """This home as a device, for gateways and nodes elsewhere."""
+    """The device identity of this home, for remote gateways and nodes."""
     _, device, public = own_identity()
     return {"deviceId": device, "publicKey": public}
 
 
 async def _restart(caller: Caller, params: RestartRequest, _id: str) -> Any:
-    """Restart soon, once for all requests until then."""
+    """Schedule a restart; requests until then share it."""
     return caller.gateway.request_restart(params.reason) | ignored(params)
 
 
@@ -205,7 +205,7 @@ async def _skills(caller: Caller, params: OfAgent, _id: str) -> Any:
 
 
 def _show_skill(row: dict[str, Any]) -> dict[str, Any]:
-    """A skill in the form of the protocol."""
+    """A skill in the format of the protocol."""
     about, why = row["metadata"], row["missing"]
     lists: dict[str, Any] = {key: [] for key in ("bins", "anyBins", "env", "config", "os")}
     given = {key: about[key] for key in ("emoji", "homepage", "primaryEnv") if about.get(key)}
@@ -228,7 +228,7 @@ def _show_skill(row: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _reload_secrets(caller: Caller, _params: NoParams, _id: str) -> Any:
-    """Read the configuration again, and with it every secret that it refers to."""
+    """Reload the configuration, including every secret that it refers to."""
     watch = caller.gateway.watch
     await watch.reload()
     if watch.issues:
@@ -237,7 +237,7 @@ async def _reload_secrets(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 async def _doctor(caller: Caller, _params: NoParams, _id: str) -> Any:
-    """What `clawkit doctor --json` reports, without secrets."""
+    """The report of `clawkit doctor --json`, without secrets."""
     file = caller.gateway.loaded.file
     if file is not None and file.startswith("<"):
         raise protocol.GatewayError("UNAVAILABLE", "the configuration does not come from a file")
@@ -249,8 +249,8 @@ async def _doctor(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 
 def _examine(file: str | None) -> DoctorReport:
-    """The report of the command, which belongs to a layer above this one. `-P`: modules are not
-    imported from the directory it is in."""
+    """Run the command in a process, because it belongs to a higher layer. `-P`: do not import
+    modules from the current directory."""
     argv = [sys.executable, "-P", "-m", "clawkit", "doctor", "--json"]
     argv += ["--config", file] if file is not None else []
     try:

@@ -1,6 +1,6 @@
 """Methods of clawkit's own commands: a turn as `clawkit agent` runs it, with its own events.
 
-The caller names a directory to work in, so all of them need the rights of the owner.
+The caller chooses a working directory, so all of them need owner rights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from clawkit.gateway.connection import GatewayConnection
 
 LOCAL_ONLY = "LOCAL_ONLY"
-"""The code of a refusal of what a command can do without a gateway."""
+"""Error code for requests that the command can handle without a gateway."""
 COMMAND_S = 60.0
 MAX_OUTPUT = 10 * 1024**2
 _CHUNK = 1 << 16
@@ -49,16 +49,16 @@ _HOW: dict[str, Ended] = {"ok": "done", "aborted": "aborted", "timeout": "timeou
 
 
 class SessionPlace(Closed, frozen=True):
-    """Which session, as the options of a command say."""
+    """Selects a session by the options of a command."""
 
     cwd: FolderPath | None = None
-    """The directory to work in unless one is configured; a client elsewhere has none here."""
+    """Default working directory; None for remote clients."""
     workspace: FolderPath | None = None
-    """The directory to work in, whatever is configured."""
+    """Working directory; overrides the configured one."""
     agent_id: Short | None = None
     session: Short | None = None
     go_on: bool = False
-    """Take the last session of the directory."""
+    """Use the last session of the directory."""
     shows: Shows = "all"
 
 
@@ -71,7 +71,7 @@ class TurnParams(SessionPlace, frozen=True, kw_only=True):
     max_cost: Annotated[float, Meta(gt=0)] | None = None
     attachments: Annotated[list[GivenAttachment], Meta(max_length=10)] = field(default_factory=list)
     after: MessageNumber | None = None
-    """Follow a turn that was begun before, from the message after this one."""
+    """Follow an already started turn, from the message after this one."""
 
 
 class Release(Closed, frozen=True):
@@ -103,20 +103,20 @@ async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
                 there.limit()
 
     caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
-    return await asyncio.shield(finish())  # its limits hold, also when the client has left
+    return await asyncio.shield(finish())  # keeps its limits even if the client leaves
 
 
 async def _follow(
     caller: GatewayConnection, params: TurnParams, run: GatewayRun | None, id_: str
 ) -> Any:
-    """Go on telling a client that lost its connection about its turn."""
+    """Resume the events of a turn for a client that lost its connection."""
     session = caller.gateway.store.find(run.session) if run is not None else None
     if run is None or session is None:
-        raise invalid("the gateway does not know this turn any more")
+        raise invalid("the gateway no longer knows this turn")
     await started_before(caller, session.key, run.id)  # by this client, or it is refused
     agent = (await caller.gateway.live.open(session.key, owner=True)).agent
     caller.attach(session.key, params.shows)
-    if params.after is None:  # it has heard nothing of it
+    if params.after is None:  # it has received nothing of the turn
         first = accepted(agent, session, params.attachments) | {"number": 0}
         caller.send(protocol.answer(id_, first))
     replay(caller, session, params.after or 0, run.id)
@@ -124,8 +124,8 @@ async def _follow(
 
 
 def replay(caller: GatewayConnection, session: Session, after: int, run_id: str = "") -> None:
-    """Tell a client of the messages that were stored after a number: all, or those of a run and of
-    the turns without a run that follow it."""
+    """Send a client the messages stored after a number: all, or those of a run and of following
+    turns without a run."""
     run, is_over, is_its = "", True, not run_id
     for each in caller.gateway.store.history(session.id):
         event: Happening | None = None
@@ -146,7 +146,7 @@ def replay(caller: GatewayConnection, session: Session, after: int, run_id: str 
 
 
 async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[GatewayRun, Open, Session]:
-    """Say the message. If that fails, nothing of it stays: no session, no limits."""
+    """Post the message. On failure, leaves no session and no limits behind."""
     live, media = caller.gateway.live, LocalMedia()
     said: list[Block] = [Text(params.message)]
     said += [await read_image(media, each) for each in params.attachments]
@@ -155,7 +155,7 @@ async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[Gateway
         if is_new:
             undo.push_async_callback(live.discard, session.key)
         there = await live.open(session.key, owner=True)
-        if _has_limits(params) and there.is_busy:  # with what others have not limited
+        if _has_limits(params) and there.is_busy:  # by turns without these limits
             text = "the session is busy: limits can be set when it is idle"
             raise GatewayError("UNAVAILABLE", text, retry_ms=5_000)
         caller.attach(session.key, params.shows)
@@ -190,7 +190,7 @@ def accepted(agent: Agent, session: Session, attachments: Sequence[object]) -> d
 
 
 async def end_of(run: GatewayRun, agent: Agent) -> dict[str, Any]:
-    """The second: the agent is done, and all that it started."""
+    """The second answer: the agent and everything it started are done."""
     await run.over.wait()
     ended = run.ended or TurnEnded(
         _HOW.get(run.status, "error"), error=run.error, text=run.text
@@ -202,7 +202,7 @@ async def end_of(run: GatewayRun, agent: Agent) -> dict[str, Any]:
 
 
 def find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Session, bool]:
-    """The session that the options mean, and whether it is new."""
+    """The session that the options select, and whether it is new."""
     gateway = caller.gateway
     config, store = gateway.loaded.config, gateway.store
     agent = config.agents.choose(params.agent_id)
@@ -255,22 +255,22 @@ def refused(error: ClawkitError) -> GatewayError:
 
 
 async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
-    """Close a session that is idle, so that a command on this machine can use it."""
+    """Close an idle session, so that a command on this machine can use it."""
     session = caller.gateway.store.find(params.id)
     is_open = session is not None and await caller.gateway.live.release(session.key)
     return {"released": is_open}
 
 
 def _environment(file: str) -> dict[str, str]:
-    """What a command needs to work in this home, with this configuration."""
+    """The environment of a command for this home and configuration."""
     if file and not os.path.isfile(file):
-        raise invalid("this gateway was not configured by a file, which commands could read")
+        raise invalid("this gateway has no configuration file for commands to read")
     own = {"CLAWKIT_HOME": home(os.environ), "CLAWKIT_CONFIG": file, "NO_COLOR": "1"}
     return {**os.environ, **own}
 
 
 async def _command(caller: GatewayConnection, params: CommandLine, _id: str) -> Any:
-    """Run one of the commands that only read and change what is in this home."""
+    """Run one of the commands that only use this home."""
     if why := why_not_here(params.argv):
         raise invalid(why)
     argv = (sys.executable, "-P", "-m", "clawkit", *params.argv)
@@ -282,7 +282,7 @@ async def _command(caller: GatewayConnection, params: CommandLine, _id: str) -> 
     size = 0
 
     async def read(stream: asyncio.StreamReader | None) -> str:
-        """All that it prints; what is too large ends it, and is not kept."""
+        """Its whole output; a command with too much output is stopped."""
         nonlocal size
         data = bytearray()
         while more := await stream.read(_CHUNK) if stream is not None else b"":
@@ -298,7 +298,7 @@ async def _command(caller: GatewayConnection, params: CommandLine, _id: str) -> 
             out, err = await asyncio.gather(read(process.stdout), read(process.stderr))
             await process.wait()
     except TimeoutError:
-        raise GatewayError("UNAVAILABLE", f"it took more than {COMMAND_S:g} seconds") from None
+        raise GatewayError("UNAVAILABLE", f"it took longer than {COMMAND_S:g} seconds") from None
     finally:
         if process.returncode is None:
             process.kill()

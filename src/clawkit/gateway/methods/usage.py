@@ -1,4 +1,4 @@
-"""Methods about what the stored sessions used: tokens, cost and latency by day, model and agent."""
+"""Methods about the usage of stored sessions: tokens, cost and latency by day, model and agent."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AGGREGATES = {
     "modelDaily": ("date", "provider", "model"),
     "agentDaily": ("date", "agentId"),
 }
-"""What answers are grouped by."""
+"""Labels that answers are grouped by."""
 
 
 class Period(OfAgent, frozen=True):
@@ -47,8 +47,7 @@ class SessionsUsage(Period, frozen=True):
 
 
 def span_of(params: Period, now: datetime) -> Span:
-    """The days that parameters name, of which `now` is the last unless they say so. Raises
-    `GatewayError`."""
+    """The requested days; by default they end at `now`. Raises `GatewayError`."""
     if (params.mode == "specific") != (params.time_zone is not None):
         raise invalid('timeZone goes with mode "specific", and is needed there')
     zone: tzinfo | None = UTC if params.mode == "utc" else None
@@ -142,7 +141,7 @@ def _row(session: Session, used: UsageTotals | None) -> dict[str, Any]:
 
 def _in_thread(report: Callable[[Gateway, Any], dict[str, Any]]) -> Run:
     async def run(caller: Caller, params: Any, _id: str) -> Any:
-        # Its thread reads on when a client leaves, and then others still wait for it.
+        # Its thread continues when a client leaves, so keep the lock until it is done.
         async with caller.gateway.reading_usage:
             return await unbroken(in_thread(report, caller.gateway, params))
 
@@ -150,7 +149,7 @@ def _in_thread(report: Callable[[Gateway, Any], dict[str, Any]]) -> Run:
 
 
 async def _status(_caller: Caller, _params: NoParams, _id: str) -> Any:
-    """No provider is asked for its quotas, so there are none to report."""
+    """Providers are not asked for quotas, so the list is empty."""
     return {"updatedAt": now_ms(), "providers": []}
 
 

@@ -1,4 +1,4 @@
-"""Services that answer in words, and name their sources: models that search."""
+"""Services that answer with text and sources: models that search."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clawkit.web.search.table import OPENROUTER_KEY
 
 GEMINI_MODEL, GROK_MODEL, KIMI_MODEL = "gemini-3.6-flash", "grok-4.7", "kimi-k2.6"
 _REDIRECTS = "https://vertexaisearch.cloud.google.com"
-"""Addresses of Gemini's sources are there, and only lead to the real ones."""
+"""Host of Gemini's source URLs, which redirect to the real ones."""
 _KIMI_TOOL, _ROUNDS = "$web_search", 4
 _OPENROUTER = "https://openrouter.ai/api/v1"
 
@@ -54,7 +54,7 @@ async def ask_grok(query: Query, api: Api) -> SearchAnswer:
 
 
 async def search_posts(query: PostQuery, api: Api) -> SearchAnswer:
-    """The same, about posts on X."""
+    """Like `ask_grok`, about posts on X."""
     filters = {name: value for name, value in asdict(query).items() if value and name != "query"}
     return await _ask_xai(api, query.query, {"type": "x_search", **filters})
 
@@ -82,7 +82,7 @@ async def _ask_xai(api: Api, text: str, tool: dict[str, object]) -> SearchAnswer
 
 
 async def ask_kimi(query: Query, api: Api) -> SearchAnswer:
-    """Moonshot's model, which searches on its own server when it is told to."""
+    """Moonshot's model, which searches on its own server on request."""
     messages: list[dict[str, object]] = [{"role": "user", "content": query.query}]
     sources: list[object] = []
     for number in range(_ROUNDS):
@@ -90,7 +90,7 @@ async def ask_kimi(query: Query, api: Api) -> SearchAnswer:
             "model": api.options.get("model", KIMI_MODEL),
             "messages": messages,
             "tools": [{"type": "builtin_function", "function": {"name": _KIMI_TOOL}}],
-            # Thinking would have to be sent back with each call.
+            # With thinking, it would have to be sent back with each call.
             "thinking": {"type": "disabled"},
         }
         data = (await api.post("/chat/completions", body, api.bearer)).data
@@ -104,7 +104,7 @@ async def ask_kimi(query: Query, api: Api) -> SearchAnswer:
                 raise SearchError("not_grounded", "answered without searching")
             return found
         messages.append({"role": "assistant", "content": "", "tool_calls": calls})
-        # The server searches itself, once it gets its own arguments back.
+        # The server searches when it gets its own arguments back.
         for call in calls:
             said = as_text(pick(call, "function.arguments"))
             about = {"role": "tool", "tool_call_id": call.get("id"), "name": _KIMI_TOOL}

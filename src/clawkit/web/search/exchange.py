@@ -1,4 +1,4 @@
-"""Requests to providers, and what is read of their replies, which may be anything."""
+"""Requests to providers, and defensive parsing of their replies."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from clawkit.web.cache import Cache
 from clawkit.web.search.protocols import SearchAnswer, SearchError, SearchHit
 
 MAX_ITEMS = 100
-"""Results or sources that are read of a reply."""
+"""Maximum results or sources read from a reply."""
 MAX_BYTES = 16 * 1024 * 1024
 MAX_DETAIL = 300
 DEFAULT_WAIT_S, MAX_WAIT_S = 60.0, 3_600.0
-"""How long a provider is left alone that had too many requests."""
+"""Cooldown of a provider after too many requests."""
 _REDIRECT_S = 5.0
 _MIN_SECRET = 6
-"""Shorter keys are not looked for in replies: they could be words."""
+"""Shorter keys are not masked in replies, because they could be words."""
 _HEADERS = {"User-Agent": f"clawkit/{__version__}", "Accept": "application/json"}
 
 
@@ -60,7 +60,7 @@ class HttpReply(Struct, frozen=True):
 
 
 class Api(Struct, frozen=True, kw_only=True):
-    """A provider as it is set up, and requests to it. They raise `SearchError` or `NetError`."""
+    """A configured provider, and requests to it. They raise `SearchError` or `NetError`."""
 
     id: str
     name: str
@@ -68,17 +68,17 @@ class Api(Struct, frozen=True, kw_only=True):
     base_url: str
     key: str
     options: Mapping[str, str]
-    """Its other settings."""
+    """Its further settings."""
     mode: str
     is_own: bool
-    """Whether the person set the address: then it may be on a private network."""
+    """Whether the person set the address, which may then be on a private network."""
     timeout_s: float
     env: Mapping[str, str]
     redact: Callable[[str], str]
-    """Removes secrets from what it says."""
+    """Removes secrets from its messages."""
     client: Client
     cache: Cache
-    """Tells all processes which providers are to be left alone."""
+    """Shares provider cooldowns between processes."""
 
     def __repr__(self) -> str:
         return f"<{self.id}>"
@@ -88,7 +88,7 @@ class Api(Struct, frozen=True, kw_only=True):
         return {"Authorization": f"Bearer {self.key}"} if self.key else {}
 
     async def run(self, work: Awaitable[SearchAnswer]) -> SearchAnswer:
-        """The answer that `work` gets from it. Raises `SearchError`, which names it."""
+        """Await `work`, a search with this provider. Raises a `SearchError` that names it."""
         try:
             async with asyncio.timeout(self.timeout_s):
                 return await work
@@ -104,7 +104,7 @@ class Api(Struct, frozen=True, kw_only=True):
         raise SearchError(failure.code, f"{self.name} {failure}", said, **more)
 
     async def get(self, path: str, params: Fields, headers: Headers) -> HttpReply:
-        """Ask with parameters; those without a value are left out."""
+        """Send a GET request; parameters without a value are left out."""
         given = urlencode({name: value for name, value in params.items() if value})
         return await self.send("GET", f"{path}?{given}", headers)
 
@@ -143,7 +143,7 @@ class Api(Struct, frozen=True, kw_only=True):
         return Route(loopback=is_own, private=is_own, proxy=env_proxy(url, self.env))
 
     async def location(self, url: str) -> str:
-        """Where a redirect leads to; empty if that is unknown. What it leads to is not asked."""
+        """The target of a redirect, without requesting it; empty if unknown."""
         async with self.client.stream(
             "HEAD", url, headers=_HEADERS, route=self._route(url), timeout_s=_REDIRECT_S
         ) as response:
@@ -165,7 +165,7 @@ def _failure(reply: HttpReply, api: Api) -> SearchError:
 
 
 def _explain(reply: HttpReply) -> str:
-    """What the body of an error says."""
+    """The message in an error body."""
     try:
         found = HttpReply(200, {}, reply.body[: 64 * 1024]).data
     except SearchError as error:
@@ -174,7 +174,7 @@ def _explain(reply: HttpReply) -> str:
 
 
 def _wait_s(said: str) -> float:
-    """The seconds that `Retry-After` asks for."""
+    """The seconds in `Retry-After`."""
     try:
         if said.strip().isdigit():
             wanted = float(said.strip()[:9])
@@ -202,7 +202,7 @@ def unreadable(what: str) -> SearchError:
 
 
 def pick(value: Any, path: str) -> Any:
-    """What is at a path such as `choices.0.message`; None if nothing is."""
+    """The value at a path such as `choices.0.message`; None if missing."""
     for step in path.split("."):
         if isinstance(value, dict):
             value = value.get(step)
@@ -221,7 +221,7 @@ def as_text(value: Any) -> str:
 
 def listed(data: Any, path: str, *, optional: bool = False) -> list[dict[str, Any]]:
     """The objects in the list at a path. Raises `SearchError` if there is no list, unless it is
-    left out when there are no results."""
+    `optional`."""
     items = pick(data, path)
     if not isinstance(items, list):
         if optional and items is None:

@@ -1,4 +1,5 @@
-"""What searches are made of: queries, answers and errors; providers, and the service of a run."""
+"""Data types of searches: queries, answers, errors; and the interfaces of providers and of a run's
+service."""
 
 # Not `from __future__ import annotations`: the parameters of tools are declared at every start.
 
@@ -11,7 +12,7 @@ from clawkit.errors import ToolError
 MAX_COUNT = 10
 MAX_TOKENS = 1_000_000
 MAX_HANDLES = 20
-NO_PROVIDER = "no search service is chosen and none has a key; choose one: clawkit configure search"
+NO_PROVIDER = "no search service is configured; choose one: clawkit configure search"
 _FIXABLE = ("invalid_", "conflicting_", "missing_", "unsupported_")
 Count = Annotated[int, Meta(ge=1, le=MAX_COUNT)]
 Handles = Annotated[list[str], Meta(max_length=MAX_HANDLES)]
@@ -24,7 +25,7 @@ def _doc(text: str) -> Meta:
 
 
 class Query(Struct, frozen=True, forbid_unknown_fields=True):
-    """The parameters of `web_search`, and what a provider is asked."""
+    """The parameters of `web_search`, and the query for a provider."""
 
     query: Annotated[Words, _doc("What to search for")]
     count: Annotated[Count | None, _doc(f"Number of results, up to {MAX_COUNT}")] = None
@@ -48,7 +49,7 @@ class Query(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 FILTERS = Query.__struct_fields__[2:]
-"""What may be asked of a provider besides a query and a number of results."""
+"""The query fields besides the text and the number of results."""
 
 
 class PostQuery(Struct, frozen=True, forbid_unknown_fields=True):
@@ -73,7 +74,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class SearchAnswer(Struct, frozen=True):
-    """What a provider found: results, or a text with its sources."""
+    """The answer of a provider: results, or a text with its sources."""
 
     hits: tuple[SearchHit, ...] = ()
     text: str = ""
@@ -81,7 +82,7 @@ class SearchAnswer(Struct, frozen=True):
 
 
 class WebFindings(Struct, frozen=True):
-    """An answer, and how it was made."""
+    """An answer, and facts about the search."""
 
     query: str
     provider: str
@@ -91,20 +92,20 @@ class WebFindings(Struct, frozen=True):
 
 
 class SearchError(ToolError):
-    """A search failed. `code` is for programs, `detail` what the provider said, not to be trusted;
+    """A search failed. `code` is for programs, `detail` the untrusted message of the provider;
     `more` are further facts for the caller."""
 
     def __init__(self, code: str, message: str, detail: str = "", **more: Any) -> None:
         self.code, self.detail, self.more = code, detail, more
         if code.startswith("missing_"):
             self.more = {"docs": "docs/web-search.md", **more}
-        # What the caller or a person can fix, and what the provider did.
+        # Errors that the caller or a person can fix, then errors of the provider.
         self.status = 400 if code.startswith(_FIXABLE) else 502
         super().__init__(message)
 
 
 class SearchProvider(Protocol):
-    """A search service, as a plugin may bring one."""
+    """A search service provided by a plugin."""
 
     @property
     def id(self) -> str:
@@ -112,14 +113,14 @@ class SearchProvider(Protocol):
 
     @property
     def filters(self) -> frozenset[str]:
-        """Which of `FILTERS` it can do; the others are never set in a query."""
+        """The supported `FILTERS`; others are never set in a query."""
 
     async def search(self, query: Query) -> SearchAnswer:
         """Search. Raises `SearchError`."""
 
 
 class Searcher(Protocol):
-    """Searches for a run, with the provider that the person chose."""
+    """The search service of a run, with the provider that the person chose."""
 
     async def search(self, query: Query) -> WebFindings:
         """Raises `SearchError`, with the code `missing_search_provider` if there is none."""
@@ -128,7 +129,7 @@ class Searcher(Protocol):
         """Search posts on X. Raises `SearchError`."""
 
     may_offer: bool
-    """Whether the person can still be offered a provider: they have not declined."""
+    """Whether a provider can still be offered to the person, who has not declined."""
 
     async def choose(self, provider: str) -> str:
-        """Use a provider from now on, and save that; returns what was done, for the person."""
+        """Use a provider from now on, and save the choice; returns a message for the person."""

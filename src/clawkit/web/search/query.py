@@ -13,7 +13,7 @@ from clawkit.web.search.protocols import FILTERS, PostQuery, Query, SearchError
 
 PERIODS = {"day": 1, "week": 7, "month": 31, "year": 366}
 _SHORT = {f"p{name[0]}": name for name in PERIODS}
-"""As Brave has them, which models know."""
+"""Brave's abbreviations, which models know."""
 _DOMAIN = r"-?(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{2,63}"
 _MAX_DOMAINS = 20
 _LANGUAGE = r"(?i)[a-z]{2,3}(-[a-z]{2,4})?"
@@ -57,7 +57,7 @@ def check_query(query: Query, max_results: int) -> Query:
 
 
 def check_filters(query: Query, provider: str, filters: frozenset[str]) -> None:
-    """Refuse what a provider cannot do. Raises `SearchError`."""
+    """Refuse filters that a provider does not support. Raises `SearchError`."""
     if extra := [name for name in query.filters if name not in filters]:
         known = [name for name in FILTERS if name in filters]
         words = f"{provider} cannot filter by {', '.join(extra)}; supported filters: "
@@ -105,7 +105,7 @@ def _bad(what: str, message: str) -> SearchError:
 
 
 def period_of(query: Query) -> tuple[str, str]:
-    """The first and last day that a query is about; empty if it is not limited."""
+    """The first and last day of a query's period; empty if unlimited."""
     after, before = query.date_after, query.date_before
     today = date.today()
     if query.freshness:

@@ -13,7 +13,7 @@ from clawkit.web.search.exchange import Api, as_text, decode, listed, pick, resu
 from clawkit.web.search.protocols import Query, SearchAnswer, SearchError, SearchHit
 from clawkit.web.search.query import period_of, split_domains
 
-# As Brave spells them.
+# Codes in Brave's spelling.
 _COUNTRIES = (
     "AR AU AT BE BR CA CL DK FI FR DE GR HK IN ID IT JP KR MY MX NL NZ NO CN PL PT PH RU SA ZA ES "
     "SE CH TW TR GB US"
@@ -25,10 +25,10 @@ _LANGUAGES = {
 _WITH_REGION = frozenset(("en-gb", "pt-br", "pt-pt", "zh-hans", "zh-hant"))
 _PROTOCOL = "2025-06-18"
 _SESSION = uuid4().hex
-"""Lets Parallel recognize searches of one process as related, and nothing else."""
+"""Lets Parallel recognize searches of one process as related; identifies nothing else."""
 _SAFE = {"strict": "1", "moderate": "-1", "off": "-2"}
 _BROWSER = {
-    # DuckDuckGo refuses programs that do not send what browsers send.
+    # DuckDuckGo refuses requests without the headers of browsers.
     "User-Agent": "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
     "Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8",
     "Accept-Language": "en-US,en;q=0.5",
@@ -40,12 +40,12 @@ _BROWSER = {
     "Sec-Fetch-User": "?1",
 }
 _RESULT, _MAX_RESULTS, _MAX_RESULT = "result__body", 50, 32 * 1024
-"""What each of its results begins with; how many are read, and of which size: parsing takes time by
-depth squared."""
+"""The start of each result; the maximum number and size of results, because parsing time is
+quadratic in depth."""
 
 
 async def ask_brave(query: Query, api: Api) -> SearchAnswer:
-    """Its index of the web, or excerpts for language models."""
+    """Brave: its web index, or excerpts for language models."""
     country = query.country.upper()
     params = {
         "q": query.query,
@@ -59,7 +59,7 @@ async def ask_brave(query: Query, api: Api) -> SearchAnswer:
     path = "/res/v1/llm/context" if is_context else "/res/v1/web/search"
     data = (await api.get(path, params, {"X-Subscription-Token": api.key})).data
     if not is_context:
-        # Without results, there is only what was asked.
+        # Without results, the reply contains only the query.
         found = listed(data, "web.results", optional="query" in data)
         return results(found, "description", "page_age")
     hits = results(listed(data, "grounding.generic"), "snippets").hits
@@ -70,7 +70,7 @@ async def ask_brave(query: Query, api: Api) -> SearchAnswer:
 
 
 def _language(code: str) -> str:
-    """A language as Brave writes it."""
+    """A language in Brave's spelling."""
     code = code.lower()
     code = _LANGUAGES.get(code, code)
     return code if code in _WITH_REGION else code.partition("-")[0]
@@ -88,7 +88,7 @@ def _age(age: object) -> str:
 
 
 async def ask_minimax(query: Query, api: Api) -> SearchAnswer:
-    """The search of its plans for coding."""
+    """MiniMax: the search of its coding plans."""
     data = (await api.post("/v1/coding_plan/search", {"q": query.query}, api.bearer)).data
     if pick(data, "base_resp.status_code"):
         said = as_text(pick(data, "base_resp.status_msg"))
@@ -97,7 +97,7 @@ async def ask_minimax(query: Query, api: Api) -> SearchAnswer:
 
 
 async def ask_firecrawl(query: Query, api: Api) -> SearchAnswer:
-    """Search for crawlers; without a key, its free tier."""
+    """Firecrawl's search; its free tier without a key."""
     body = {"query": query.query, "limit": query.count}
     data = (await api.post("/v2/search", body, api.bearer)).data
     if data.get("success") is False:
@@ -184,7 +184,7 @@ async def ask_searxng(query: Query, api: Api) -> SearchAnswer:
 
 
 async def ask_ollama(query: Query, api: Api) -> SearchAnswer:
-    """Its web search, with a key, or through a local Ollama that is signed in."""
+    """Ollama's web search, with a key, or through a local Ollama that is signed in."""
     path = "/api/web_search" if api.key else "/api/experimental/web_search"
     body = {"query": query.query, "max_results": query.count}
     return results(listed((await api.post(path, body, api.bearer)).data, "results"), "content")
@@ -215,7 +215,7 @@ async def ask_parallel_free(query: Query, api: Api) -> SearchAnswer:
 
 
 async def ask_duckduckgo(query: Query, api: Api) -> SearchAnswer:
-    """Its page for browsers without scripts, because it has no interface for programs."""
+    """DuckDuckGo's page for browsers without scripts, because it has no API."""
     safe = _SAFE[api.options.get("safeSearch", "moderate")]
     params = {"q": query.query, "kl": api.options.get("region", "wt-wt"), "kp": safe}
     reply = await api.get("/html", params, _BROWSER)
@@ -223,7 +223,7 @@ async def ask_duckduckgo(query: Query, api: Api) -> SearchAnswer:
     parts = page.split(_RESULT, _MAX_RESULTS)[1:]
     hits = tuple(hit for part in parts if (hit := _read_result(part[:_MAX_RESULT])) is not None)
     if not hits and (reply.status == 202 or "anomaly-modal" in page or "anomaly.js" in page):
-        words = "wants proof that you are not a program; try later, or choose another service"
+        words = "requires a CAPTCHA; try later, or choose another service"
         raise SearchError("bot_challenge", words)
     if not hits and "no-results" not in page:
         raise unreadable("a page without results that clawkit can read")

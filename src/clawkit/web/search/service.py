@@ -1,4 +1,4 @@
-"""The searches of a run: which provider is asked, and what is kept of its answers."""
+"""The searches of a run: the choice of provider, and the cache of answers."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from clawkit.web.search.protocols import (
 from clawkit.web.search.query import check_filters, check_posts, check_query
 
 MAX_CHARS = 20_000
-"""Characters of an answer, or of all results together."""
+"""Maximum characters of an answer, or of all results together."""
 MAX_TITLE, MAX_DATE, MAX_URL = 300, 40, 2_048
 MAX_CITATIONS = 50
 _Ask = Callable[[], Awaitable[SearchAnswer]]
 
 
 class WebSearcher:
-    """Searches with the provider that the person chose, and with no other."""
+    """Searches only with the provider that the person chose."""
 
     def __init__(self, loaded: Loaded, redactor: Redactor, plugin: SearchProvider | None) -> None:
-        """`plugin` is the provider that a plugin brings."""
+        """`plugin` is the provider of a plugin."""
         self._redactor, self._plugin = redactor, plugin
         self._cache, self._client = Cache(Path(search_cache_file(os.environ))), Client()
         self.may_offer = True
@@ -74,7 +74,7 @@ class WebSearcher:
             try:
                 return await ask(query)
             except SearchError as error:
-                # Mistakes in the settings are not worked around.
+                # Errors in the settings are reported rather than worked around.
                 if error.status == 400 and error.code != "unsupported_filter":
                     raise
                 failures.append(error)
@@ -85,7 +85,7 @@ class WebSearcher:
         raise SearchError("all_failed", "; ".join(map(str, tried)), last.detail, **last.more)
 
     def _askable(self) -> list[Callable[[Query], Awaitable[WebFindings]]]:
-        """What asks each provider, in this order; more than one only if none was named."""
+        """The search functions of providers, in order; more than one only if none is configured."""
         plugin, named = self._plugin, self._chosen
         if named in table.PROVIDERS:
             return [partial(self._ask, table.PROVIDERS[named])]
@@ -124,8 +124,7 @@ class WebSearcher:
     async def _found(
         self, provider: str, query: Query | PostQuery, key: object, ask: _Ask
     ) -> WebFindings:
-        """The answer to an earlier query with the same settings, or a new one. Failures are not
-        kept."""
+        """A cached or new answer to a query with these settings. Failures are not cached."""
         started = time.monotonic()
         count = query.count if isinstance(query, Query) else None
         ttl_s = (self._settings if count else self._x).cache_ttl_minutes * 60
@@ -143,8 +142,8 @@ class WebSearcher:
     def _api(
         self, row: table.ProviderRow, general: SecretInput | None, timeout_s: float, name: str = ""
     ) -> Api:
-        """How to reach a provider, from its settings. `general` is a key from elsewhere; that of
-        another tool, which has a `name`, comes first. Raises `SearchError`."""
+        """The API of a provider, from its settings. `general` is a fallback key; a key of a tool
+        with a `name` takes precedence. Raises `SearchError`."""
         own, base, options = table.read_settings(self._config, row)
         secret = general or own if name else own or general
         found = next(filter(None, (self._env.get(each, "").strip() for each in row.env)), "")
@@ -185,7 +184,7 @@ class WebSearcher:
 
 
 def _save(file: str | None, provider: str) -> str:
-    """Save the provider that a person chose; returns what was done."""
+    """Save the provider that a person chose; returns a message."""
     where = ("tools", "web", "search", "provider")
     file = file or config_file(os.environ)
     if file == MAPPING:
@@ -201,7 +200,7 @@ async def _run_plugin(plugin: SearchProvider, query: Query, timeout_s: float) ->
     try:
         async with asyncio.timeout(timeout_s):
             answer = await plugin.search(query)
-        # As strict as an answer that came as JSON: it is foreign data in our types.
+        # Validate as strictly as JSON: it is foreign data in our types.
         return msgspec.json.decode(msgspec.json.encode(answer), type=SearchAnswer)
     except TimeoutError:
         code, words = "timeout", f"did not answer within {timeout_s:g} s"
@@ -211,7 +210,7 @@ async def _run_plugin(plugin: SearchProvider, query: Query, timeout_s: float) ->
 
 
 def tidy(answer: SearchAnswer, count: int) -> SearchAnswer:
-    """What is kept of an answer: results with web addresses, each once, and cut to size."""
+    """A cleaned answer: unique results with web addresses, truncated to the limits."""
     hits, citations = _tidy(answer.hits, count), _tidy(answer.citations, MAX_CITATIONS)
     return SearchAnswer(hits, cut(answer.text, MAX_CHARS), citations)
 
@@ -232,7 +231,7 @@ def _tidy(hits: tuple[SearchHit, ...], count: int) -> tuple[SearchHit, ...]:
 
 
 def _web_address(url: str) -> str:
-    """An address in ASCII that reads the same to all programs; empty if it is not of the web."""
+    """A URL in ASCII that all programs parse alike; empty if it is not a web address."""
     _, mark, fragment = url.partition("#")
     try:
         found = parse_url(url)

@@ -1,8 +1,9 @@
-"""The table of providers: where each is, which keys and settings it has, and what it can do."""
+"""The table of providers: addresses, keys, settings and supported filters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec import Struct, ValidationError, convert
 from clawkit.config.model import Config
 from clawkit.config.search_services import SEARCH_ENTRIES
 from clawkit.config.section import SecretInput, suggest
+from clawkit.errors import Issue
 from clawkit.web.search.protocols import FILTERS, SearchError
 
 OPENROUTER_KEY = "sk-or-"
@@ -24,26 +26,26 @@ class ProviderRow(Struct, frozen=True):
     id: str
     name: str
     order: int | None = None
-    """Its place if no provider is set and it has a key; None if it must be named."""
+    """Its rank if no provider is set and it has a key; None if it must be configured."""
     env: tuple[str, ...] = ()
     """Variables that may hold its key or, if it needs one, its address."""
     base_url: str = ""
-    """Empty if it has no usual address: the person must give one."""
+    """Empty if it has no default address, so the person must set one."""
     local_url: str = ""
-    """Its address without a key, if that is on this machine."""
+    """Its address on this machine, for use without a key."""
     needs_key: bool = True
     filters: str = ""
-    """Which filters it can do."""
+    """The filters that it supports."""
     by_mode: Mapping[str, str] = {}
-    """Filters in modes other than the usual one."""
+    """Filters in other modes than the default one."""
     options: Mapping[str, tuple[str, ...]] = {}
-    """Settings beside its key and address, with their values; any value if there are none."""
+    """Settings besides key and address, with their allowed values; empty for any."""
     about: str = ""
-    """For people who are offered it: what they get, and who sees their queries."""
+    """Description for people: what they get, and who sees their queries."""
 
     @property
     def entry(self) -> str:
-        """Its entry of `plugins.entries`."""
+        """Its entry in `plugins.entries`."""
         return SEARCH_ENTRIES[self.id]
 
     @property
@@ -51,7 +53,7 @@ class ProviderRow(Struct, frozen=True):
         return f"plugins.entries.{self.entry}.config.webSearch"
 
     def load(self) -> Any:
-        """The function that asks it, `async (Query, Api) -> SearchAnswer`."""
+        """Its search function, `async (Query, Api) -> SearchAnswer`."""
         where = "answers" if self.id in _ANSWERS else "results"
         module = import_module(f"clawkit.web.search.{where}")
         return getattr(module, f"ask_{self.id.replace('-', '_')}")
@@ -64,7 +66,7 @@ class ProviderRow(Struct, frozen=True):
         return frozenset(self.by_mode.get(mode, self.filters).split())
 
     def mode_of(self, options: Mapping[str, object], key: str = "") -> str:
-        """The mode that its settings and its key lead to; empty for the usual one."""
+        """The mode selected by its settings and key; empty for the default one."""
         is_chat = options.get("model") or key.startswith(OPENROUTER_KEY)
         said = "chat" if is_chat else str(options.get("mode", ""))
         return said if said in self.by_mode else ""
@@ -112,20 +114,20 @@ _ROWS = (
 # fmt: on
 PROVIDERS = {row.id: row for row in _ROWS}
 OFFERED = ("parallel-free", "firecrawl", "searxng", "duckduckgo")
-"""Those that need no key, as they are offered to people."""
+"""Providers without a key, in the order they are offered."""
 OFFERED_IN_CHAT = tuple(each for each in OFFERED if not PROVIDERS[each].needs_address)
-"""Those that a yes is enough for: an address cannot be typed there."""
+"""Providers that can be offered in a chat, where an address cannot be entered."""
 
 
 def settings_of(config: Config, row: ProviderRow) -> dict[str, object]:
-    """What the configuration says about a provider, unchecked."""
+    """The configured settings of a provider, unchecked."""
     entry = config.plugins.entries.get(row.entry) if config.plugins else None
     found = entry.config.get("webSearch") if entry else None
     return found if isinstance(found, dict) else {}
 
 
 def named_provider(config: Config) -> str:
-    """The provider that the configuration names; empty if it leaves the choice to keys."""
+    """The configured provider; empty if the available keys decide."""
     return (config.tools.web.search.provider or "") if config.tools.web else ""
 
 
@@ -155,28 +157,39 @@ def possible_filters(config: Config, ready: tuple[str, ...]) -> frozenset[str]:
     )
 
 
-def read_settings(
-    config: Config, row: ProviderRow
-) -> tuple[SecretInput | None, str, dict[str, str]]:
-    """The key, the address and the other settings of a provider. Raises `SearchError` for one that
-    it does not have."""
-    given = settings_of(config, row)
+def find_issues(config: Config) -> Iterator[Issue]:
+    """Errors in the settings of all providers."""
+    for row in _ROWS:
+        yield from _issues(config, row)
+
+
+def _issues(config: Config, row: ProviderRow) -> Iterator[Issue]:
     known = ["apiKey", "baseUrl", *row.options]
-    for name, value in given.items():
-        allowed = row.options.get(name, ())
+    for name, value in settings_of(config, row).items():
+        allowed, problem, hint = row.options.get(name, ()), "", ""
         if name not in known:
-            problem = f"unknown setting. {suggest(name, known, 'Settings here')}"
-        elif name != "apiKey" and not (isinstance(value, str) and value):
+            problem, hint = "unknown setting", suggest(name, known, "Settings here")
+        elif name == "apiKey":
+            problem = "must be a string or a secret reference"
+            with suppress(ValidationError):
+                convert(value, SecretInput | None)
+                problem = ""
+        elif not (isinstance(value, str) and value):
             problem = "must be a string"
         elif allowed and value not in allowed:
             problem = f"use one of {', '.join(allowed)}"
-        else:
-            continue
-        raise SearchError("invalid_setting", f"{row.where}.{name}: {problem}")
-    try:
-        key = convert(given.get("apiKey"), SecretInput | None)
-    except ValidationError:
-        words = f"{row.where}.apiKey: must be a string or a secret reference"
-        raise SearchError("invalid_setting", words) from None
+        if problem:
+            yield Issue(f"{row.where}.{name}", problem, hint=hint)
+
+
+def read_settings(
+    config: Config, row: ProviderRow
+) -> tuple[SecretInput | None, str, dict[str, str]]:
+    """The key, the address and the other settings of a provider. Raises `SearchError` for an
+    unknown setting."""
+    for issue in _issues(config, row):
+        raise SearchError("invalid_setting", str(issue))
+    given = settings_of(config, row)
+    key = convert(given.get("apiKey"), SecretInput | None)
     options = {name: str(given[name]) for name in row.options if name in given}
     return key, str(given.get("baseUrl", "")).strip(), options

@@ -1,30 +1,48 @@
-"""What a model may choose of a job: it runs and reports where its agent does. Pure."""
+"""What a model may choose in a job: only its agent's own sessions and destinations. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from clawkit.config.sections.shared import SsrfPolicy
-from clawkit.cron.jobs import Job, JobAlert
+from clawkit.cron.jobs import Job, JobAlert, ScriptPayload
+from clawkit.cron.schedule import OnExit, Stream
 from clawkit.errors import ToolAuthorizationError
 from clawkit.net.addresses import is_listed, parse_url
 from clawkit.net.route import NetError
 from clawkit.text import one_line
 
+_USES = {OnExit: "exec", Stream: "exec", ScriptPayload: "code_execution"}
+"""The tools that parts of jobs use."""
 
-def check_reach(job: Job, before: Job | None, agent: str, session: str, policy: SsrfPolicy) -> None:
-    """Refuse what only people may choose; `before` is the job that is changed, `agent` and
-    `session` are those that ask. Raises `ToolAuthorizationError`."""
+
+def check_limits(
+    job: Job,
+    before: Job | None,
+    agent: str,
+    session: str,
+    policy: SsrfPolicy,
+    tools: Container[str],
+) -> None:
+    """Refuse settings that only people may choose; `before` is the old job, `agent` and `session`
+    are the requesters, with these `tools`. Raises `ToolAuthorizationError`."""
     if job.agent_id != (before.agent_id if before else agent):
-        raise ToolAuthorizationError("a job runs with the agent that makes it")
+        raise ToolAuthorizationError("a job must run with the agent that creates it")
     if job.declaration_key:
-        raise ToolAuthorizationError("declarationKey: clawkit keeps such jobs itself")
+        raise ToolAuthorizationError("declarationKey: only clawkit creates such jobs")
     if job.session_key != (before.session_key if before else session):
-        raise ToolAuthorizationError("sessionKey is the session that makes the job; leave it out")
+        raise ToolAuthorizationError("sessionKey is the session that creates the job; omit it")
+    for part in (job.schedule, job.payload):
+        if (tool := _USES.get(type(part))) and tool not in tools:
+            raise ToolAuthorizationError(
+                f"this job would use {tool}, which this session does not have"
+            )
     target = "announce", job.session_target.removeprefix("session:")
     for mode, to in {target, *_places(job)} - (_places(before) if before else set()):
         if mode == "webhook" and not _is_named(to, policy):
             raise ToolAuthorizationError(
-                f"results cannot go to {one_line(to, 80)}: models can choose hosts that are in "
-                "cron.webhookSsrfPolicy.hostnameAllowlist, people others, too (clawkit cron add)"
+                f"results cannot go to {one_line(to, 80)}: models can only use hosts in "
+                "cron.webhookSsrfPolicy.hostnameAllowlist, people any (clawkit cron add)"
             )
         kind, _, rest = to.strip().lower().partition(":")
         if mode == "announce" and kind == "agent" and rest.partition(":")[0] != agent:
@@ -32,7 +50,7 @@ def check_reach(job: Job, before: Job | None, agent: str, session: str, policy: 
 
 
 def _places(job: Job) -> set[tuple[str, str]]:
-    """Where the reports of a job go, as far as it says so."""
+    """The explicit destinations of a job's reports."""
     delivery, alert = job.delivery, job.failure_alert or JobAlert()
     given = delivery, delivery.failure_destination, delivery.completion_destination, alert
     return {(place.mode or "announce", place.to) for place in given if place and place.to}

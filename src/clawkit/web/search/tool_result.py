@@ -1,4 +1,4 @@
-"""Answers and failures as results of a tool. All text from outside is marked here, once."""
+"""Answers and failures as tool results. All external text is marked here, once."""
 
 from __future__ import annotations
 
