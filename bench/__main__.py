@@ -1,4 +1,4 @@
-"""`make bench`: each figure beside its baseline and its limit. Ends with 1 when one is over."""
+"""`make bench`: each figure with its baseline and limit. Exits with 1 if one exceeds its limit."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def spawn(*args: str) -> Callable[[], object]:
 def start_up() -> list[Figure]:
     clawkit = os.path.join(os.path.dirname(sys.executable), "clawkit")
     base, help_, list_ = [], [], []
-    # Interleaved, so that whatever else the machine does falls on all of them alike.
+    # Interleaved, so that other load on the machine affects all of them equally.
     for _ in range(15):
         base.append(fastest(spawn(sys.executable, "-c", "pass"), 1))
         help_.append(fastest(spawn(clawkit, "--help"), 1))

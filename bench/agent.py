@@ -22,7 +22,7 @@ from clawkit.agent.prompt import Surroundings, build_prompt
 from clawkit.testing import open_kit
 
 CLAWKIT = os.path.join(os.path.dirname(sys.executable), "clawkit")
-STARTS = 11
+STARTS = 25
 STEPS = 210
 SLEEPS = 8
 ROUNDS = 4
@@ -35,7 +35,7 @@ def _chunk(body: dict[str, Any]) -> bytes:
 
 
 def _reply(*calls: tuple[str, dict[str, Any]], text: str = "") -> bytes:
-    """A whole streamed answer in the form of chat completions."""
+    """A whole streamed answer in the format of chat completions."""
     made = [
         {
             "index": number,
@@ -91,12 +91,12 @@ class Service:
             if self._before:
                 self._before(len(self.came))
             reply = next(self._replies)
-            # Before it is sent: the answer to it may come before this thread runs again.
+            # Recorded before sending: the next request may arrive before this thread runs again.
             self.sent.append(time.perf_counter())
             link.sendall(reply)
 
     def gaps(self) -> list[float]:
-        """From sending each answer to the beginning of the next request, in milliseconds."""
+        """Milliseconds from sending each answer to the start of the next request."""
         return [(came - sent) * 1e3 for sent, came in zip(self.sent, self.came[1:], strict=False)]
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def _start(
 
 
 def spawn(place: Path, *options: str) -> subprocess.Popen[bytes]:
-    """`clawkit agent`, with the configuration that is there."""
+    """`clawkit agent`, with the existing configuration."""
     env = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     env["CLAWKIT_HOME"] = str(place / "home")
     argv = [CLAWKIT, "agent", "-m", "go", *options]
@@ -169,7 +169,7 @@ def _run_minimal(place: Path, replies: Iterator[bytes]) -> Service:
 def _start_up(place: Path) -> Figure:
     base: list[float] = []
     ours: list[float] = []
-    # Once before, so that both find their files in memory, and the directory to work in is there.
+    # Warm-up run: puts files of both into the page cache, and creates the working directory.
     _run(place, iter([_reply(text="hello")]))
     for _ in range(STARTS):
         for times, start in ((base, _minimal), (ours, _start)):
@@ -190,7 +190,7 @@ def _repeat(name: str, arguments: dict[str, Any], times: int) -> Iterator[bytes]
 
 
 def _gap_of_read(place: Path) -> Iterator[Figure]:
-    """Both at their best in some rounds, as below."""
+    """The best of some rounds each, as below."""
     read = ("read", {"path": "small.txt"}, STEPS)
     gaps, base = [], []
     for _ in range(ROUNDS):
@@ -208,7 +208,7 @@ def _gap_of_read(place: Path) -> Iterator[Figure]:
 
 
 def _gap_of_exec(place: Path) -> Iterator[Figure]:
-    """All at their best in some rounds: what else the machine does only adds to them."""
+    """The best of some rounds each, because other load only adds to them."""
     base, gaps, first = [], [], []
     for _ in range(ROUNDS):
         base.append(_low(_run_minimal(place, _repeat("exec", {"command": "true"}, 45)).gaps()[5:]))
@@ -222,7 +222,7 @@ def _gap_of_exec(place: Path) -> Iterator[Figure]:
 
 
 def _gap_in_sandbox(place: Path) -> Figure:
-    """What the default sandbox adds; both at their best in some rounds."""
+    """The overhead of the default sandbox, from the best of some rounds each."""
     free: list[float] = []
     held: list[float] = []
     for _ in range(ROUNDS):
@@ -262,7 +262,7 @@ def _memory(place: Path) -> Figure:
 
 
 def _pss(pid: int) -> int:
-    """Bytes of a process and all below it, what they share counted once."""
+    """Bytes of a process and its descendants, shared memory counted once."""
     total = 0
     todo = [pid]
     while todo:

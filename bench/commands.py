@@ -1,4 +1,4 @@
-"""exec against a bare spawn of the same shell, and what is left of many commands."""
+"""exec against a bare spawn of the same shell, and the memory kept after many commands."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def _side_by_side(kit: Toolkit) -> Figure:
 
 
 async def _confined(place: Path) -> Figure:
-    """What it costs beyond a free start that the kernel keeps a command to some programs."""
+    """The overhead of confining a command to some programs, compared with an unconfined start."""
     host = LocalHost(str(place / "spool"))
     if not landlock.available():
         return Figure("confined start", 0, "x bare spawn more", 1.0, "no Landlock here")
@@ -153,7 +153,7 @@ async def _big_output(kit: Toolkit, place: Path) -> list[Figure]:
 
 
 async def _many(kit: Toolkit) -> list[Figure]:
-    """What stays of many commands; the first few fill what is kept on purpose."""
+    """The memory kept after many commands; the first few fill the intended caches."""
     for _ in range(200):
         await _ours(kit, "echo x")
     before = memory(), handles(), threading.active_count()

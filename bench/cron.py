@@ -1,4 +1,4 @@
-"""Ten thousand jobs: what they cost while none is due, and how soon one runs that is."""
+"""Ten thousand jobs: their cost while none is due, and the delay of a due one."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def measure() -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="clawkit-bench-") as place:
         path = os.path.join(place, "home", "cron.sqlite")
         _fill(path)
-        # A process of its own: its memory is that of the jobs.
+        # A separate process, so that its memory is that of the jobs.
         code = "import sys; from bench.cron import serve; serve(sys.argv[1])"
         args = [sys.executable, "-c", code, path]
         done = subprocess.run(args, capture_output=True, text=True, check=True)

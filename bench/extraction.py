@@ -1,4 +1,4 @@
-"""How well the content of pages is found: the words of WCXB's pages, against two other extractors.
+"""The quality of content extraction: words of WCXB's pages, against two other extractors.
 
 The data is public (https://github.com/Murrough-Foley/web-content-extraction-benchmark), and not
 part of the repository; `CLAWKIT_BENCH_WCXB` names its directory. Only the part `dev` may be used to
@@ -34,11 +34,11 @@ class Sample(NamedTuple):
     url: str
     html: str
     words: Counter[str]
-    """Of the content, as people marked it."""
+    """Words of the content, as annotated by people."""
 
 
 class Score(NamedTuple):
-    """What the extractors made of one page."""
+    """The results of the extractors for one page."""
 
     kind: str
     cpu_s: float
@@ -66,7 +66,7 @@ def _sum_up(part: str, scores: list[Score]) -> Iterator[Figure]:
             by_kind.setdefault(score.kind, []).append(score.f1[name])
         note = " ".join(f"{kind} {fmean(by_kind[kind]):.3f}" for kind in sorted(by_kind))
         means[name] = fmean(score.f1[name] for score in scores)
-        # A figure must not be over its limit, so this is what is missing.
+        # Figures have upper limits, so this is the missing part.
         limit = 1 - MIN_F1 if name == "clawkit" and part == "test" else 1
         yield Figure(f"{part}: {name}", 1 - means[name], "1 - F1 of words", limit, note)
     behind = max(means.values()) - means["clawkit"]

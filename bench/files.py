@@ -35,7 +35,7 @@ def measure() -> Iterator[Figure]:
 
 
 def make_tree(tree: Path) -> None:
-    """Small files in a thousand directories; one in a hundred has what is searched for."""
+    """Small files in a thousand directories; one in a hundred contains the pattern."""
     text = "".join(f"line {n} of some text that is like code\n" for n in range(20))
     for folder in range(FILES // 100):
         place = tree / f"part{folder // 50}" / f"dir{folder}"

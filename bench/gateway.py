@@ -1,5 +1,5 @@
 """`clawkit agent` through a running gateway: start to first request, and the gap between answer and
-next request, beside the same without a gateway."""
+next request, compared with runs without a gateway."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _gaps(place: Path, *options: str) -> float:
 
 
 def _gap(place: Path) -> Figure:
-    """Both at their best in some rounds."""
+    """The best of some rounds each."""
     here: list[float] = []
     there: list[float] = []
     for _ in range(ROUNDS):

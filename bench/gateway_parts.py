@@ -25,7 +25,7 @@ _LENGTH = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 
 
 class GatewayProcess:
-    """A gateway of its own, in a directory. It can be stopped or killed, and started again."""
+    """A gateway in its own directory, which can be stopped, killed and restarted."""
 
     def __init__(self, place: Path, model_url: str = "") -> None:
         self.port = 0
@@ -48,7 +48,7 @@ class GatewayProcess:
         return f"ws://127.0.0.1:{self.port}/"
 
     def start(self) -> float:
-        """Start it, on the port it had before; returns the seconds until it is ready."""
+        """Start it, on its previous port; returns the seconds until it is ready."""
         started = time.perf_counter()
         self._process = subprocess.Popen(
             [CLAWKIT, "gateway", "run", "--port", str(self.port)],
@@ -78,7 +78,7 @@ class GatewayProcess:
         return self._process.pid
 
     def memory_mb(self) -> float:
-        """What it and its children use of the machine's memory."""
+        """The memory of the gateway and its children."""
         return sum(map(_pss_kb, _family(self.pid))) / 1024
 
 
@@ -93,7 +93,7 @@ def _pss_kb(pid: int) -> int:
 
 
 class GatewayUser:
-    """A client that has logged in: it reads all the time, and hands events on."""
+    """A logged-in client that reads continuously and passes events on."""
 
     def __init__(
         self, socket: ClientConnection, on_event: Callable[[dict[str, Any]], None]
@@ -154,8 +154,7 @@ async def join(
 
 
 class PacedModel:
-    """A model server: `answer` says what each request is answered with, in which pieces, and how
-    many seconds are between them."""
+    """A model server: `answer` returns the pieces of each answer, and the seconds between them."""
 
     def __init__(self, answer: Callable[[dict[str, Any]], tuple[list[str], float]]) -> None:
         self._answer = answer

@@ -21,7 +21,7 @@ from bench.gateway_parts import GatewayProcess, GatewayUser, PacedModel, join
 
 STARTS = 7
 PASS_S = 0.015
-"""What `python -c pass` takes where the limits hold."""
+"""Duration of `python -c pass` on the machine that the limits are for."""
 REQUESTS, AT_ONCE = 4_000, 16
 SESSIONS, PIECES, PAUSE_S = 200, 20, 0.2
 IDLE = 1_000
@@ -59,7 +59,7 @@ def _start_up(place: Path) -> Iterable[Figure]:
 
 
 async def _small_requests(gateway: GatewayProcess) -> Figure:
-    """One client that keeps some requests under way; the limit is a time for each."""
+    """One client with several concurrent requests; the limit is the time per request."""
 
     async def work(user: GatewayUser) -> None:
         for _ in range(REQUESTS // AT_ONCE):
@@ -86,7 +86,8 @@ async def _idle_clients(gateway: GatewayProcess) -> Figure:
 
 
 async def _many_sessions(place: Path) -> Iterable[Figure]:
-    """Every session has a client that follows only it. The model says when it said each piece."""
+    """Every session has a client that follows only it. The model records when it sent each
+    piece."""
     model = PacedModel(lambda _: ([""] * PIECES, PAUSE_S))
     late: list[float] = []
     heard: Counter[str] = Counter()

@@ -1,5 +1,5 @@
-"""Many clients talk to a gateway that is restarted again and again, and leave and come back as they
-like. Every message must be said exactly once, and answered."""
+"""Many clients use a gateway that is restarted repeatedly, and disconnect and reconnect at random.
+Every message must be posted exactly once, and answered."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from bench.gateway_parts import GatewayProcess, GatewayUser, PacedModel, join
 CLIENTS, RESTART_S = 50, 30.0
 RESTARTS = round(float(os.environ.get("CLAWKIT_SOAK_S", "300")) / RESTART_S)
 LEAVES = 0.3
-"""How likely a client leaves during a message."""
+"""Probability that a client disconnects during a message."""
 ANSWER_S = 60.0
-"""How long a client waits for an answer, over all of its connections, before it gives up."""
+"""Seconds that a client waits for an answer, across all of its connections."""
 _GONE = (ConnectionClosed, InvalidHandshake, OSError, EOFError, TimeoutError)
 
 
 class SoakOutcome(NamedTuple):
-    """What a soak came to."""
+    """The result of a soak test."""
 
     accepted: int
     lost: list[str]
-    """Messages that were accepted, and are in no conversation."""
+    """Accepted messages that are missing in the conversation."""
     twice: list[str]
     unanswered: list[str]
 
@@ -67,7 +67,7 @@ class Talker:
                 try:
                     async with join(self._gateway.url) as user:
                         if leaves:
-                            # It is gone at some moment before, during or after the answer.
+                            # It disconnects at a random moment before, during or after the answer.
                             leaves = False
                             moment = self._chance.uniform(0, 0.2)
                             await asyncio.wait_for(self._exchange(user, text), moment)
@@ -80,7 +80,7 @@ class Talker:
                     await asyncio.sleep(0.2)
 
     async def _exchange(self, user: GatewayUser, text: str) -> None:
-        """What was not accepted for certain is sent again, under the same key."""
+        """Messages without confirmation are sent again, with the same key."""
         if text not in self.accepted:
             said = {"sessionKey": self.session, "message": text, "idempotencyKey": text}
             await user.call("chat.send", **said)
@@ -91,7 +91,7 @@ class Talker:
             await asyncio.sleep(0.2)
 
     async def history(self, user: GatewayUser) -> list[tuple[str, str]]:
-        """Who said what, in order."""
+        """The messages with their roles, in order."""
         found: list[tuple[str, str]] = []
         offset: int | None = 0
         while offset is not None:
@@ -111,7 +111,7 @@ def _words(message: dict[str, Any]) -> str:
 
 
 def judge(accepted: list[str], history: list[tuple[str, str]]) -> SoakOutcome:
-    """Compare what was accepted in a session with what is in its conversation."""
+    """Compare the accepted messages of a session with its conversation."""
     said = Counter(words for role, words in history if role == "user")
     answers = {words for role, words in history if role == "assistant"}
     return SoakOutcome(
@@ -136,7 +136,7 @@ async def _restart(gateway: GatewayProcess, every_s: float, how: signal.Signals)
 async def soak(
     place: Path, restarts: int, clients: int, restart_s: float, seed: int
 ) -> SoakOutcome:
-    """Restart the gateway so many times, and this long after it has started."""
+    """Restart the gateway repeatedly, each time this long after its start."""
     model = PacedModel(_answer)
     chance, enough = random.Random(seed), asyncio.Event()
     async with await model.serve():

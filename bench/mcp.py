@@ -1,4 +1,4 @@
-"""The MCP server: how soon it answers after its start, and what a call costs over a pipe."""
+"""The MCP server: time from start to first answer, and the cost of a call over a pipe."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def measure() -> Iterator[Figure]:
                 bare.append(echo.call_s())
                 inside.append(runner.run(call_in_process(kit)))
             runner.run(kit.close())
-        # Whatever else the machine does delays those that have to be woken up.
+        # Other load on the machine delays the processes that must be woken up.
         ours, trip, call = (statistics.quantiles(each, n=10)[0] for each in (served, bare, inside))
         note = (
             f"{ours * 1e6:.0f} µs; in process {call * 1e6:.0f}, a bare round trip {trip * 1e6:.0f}"

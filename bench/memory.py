@@ -36,7 +36,7 @@ DIMENSIONS = 256
 
 
 class WordVectors:
-    """An embedder without a model: each word has a place."""
+    """An embedder without a model: each word has its own dimension."""
 
     provider, model = "bench", "words"
 
@@ -109,7 +109,7 @@ def _query(chance: random.Random, words: tuple[list[str], list[float]]) -> str:
 
 
 async def _time(memory: LocalMemory, query: str, mode: str) -> float:
-    """Milliseconds of processor time: others use the machine, too."""
+    """Milliseconds of CPU time, because the machine is shared."""
     start = time.process_time()
     found = await memory.search(query)
     took_ms = (time.process_time() - start) * 1e3
@@ -119,7 +119,7 @@ async def _time(memory: LocalMemory, query: str, mode: str) -> float:
 
 
 def _vocabulary(chance: random.Random) -> tuple[list[str], list[float]]:
-    """Words as frequent as in a language."""
+    """Words with frequencies as in natural language."""
     words = list(
         {"".join(chance.choices(_SYLLABLES, k=chance.randint(2, 5))) for _ in range(20_000)}
     )
@@ -154,7 +154,7 @@ async def _recall(place: Path, samples: list[dict[str, Any]]) -> list[Figure]:
 
 
 def _write(place: Path, conversation: dict[str, Any], by_turn: bool) -> dict[str, tuple[str, int]]:
-    """Write each session, or each turn, as a note; returns where each turn is."""
+    """Write each session, or each turn, as a note; returns the location of each turn."""
     folder = place / "work" / "memory"
     folder.mkdir(parents=True)
     where = {}

@@ -1,4 +1,4 @@
-"""The least an agent can be, with the standard library alone: what clawkit is measured against.
+"""A minimal agent with only the standard library, as the baseline for clawkit.
 
 `python -m bench.minimal_agent URL`: sends one message, carries out the calls that come back, and
 ends with the answer that has none. No policy, no limits, no storage, no checks.

@@ -1,4 +1,4 @@
-"""What plugins cost: nothing without them, and little with many."""
+"""The cost of plugins: none without plugins, and little with many."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def measure() -> Iterator[Figure]:
     ):
         with tempfile.TemporaryDirectory(prefix="clawkit-bench-") as place:
             start = time.perf_counter()
-            # It raises as soon as something gets out.
+            # Raises as soon as anything outside is reached.
             tally = asyncio.run(race(Path(place), count, calls))
         note = f"{count:,} calls, {tally.done:,} done, {tally.refused:,} refused"
         note += f", {time.perf_counter() - start:.0f} s"

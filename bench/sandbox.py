@@ -63,7 +63,7 @@ async def _warm(place: Path, backend: str, limit: float) -> Figure:
 
 
 async def _first(place: Path) -> Figure:
-    """In a new sandbox of a process that has run commands before: what it costs to make one."""
+    """The cost of creating a sandbox, in a process that has already run commands."""
     times = []
     for _ in range(NEW):
         async with open_kit(place, config=_config("bwrap")) as kit:
@@ -74,7 +74,7 @@ async def _first(place: Path) -> Figure:
 
 
 async def _first_in_container(place: Path) -> Figure:
-    """In a container that is made for it, against one that docker makes for the same command."""
+    """A command in a new container, against `docker run` of the same command."""
     ours, base = [], []
     for _ in range(NEW):
         _remove_containers()

@@ -1,4 +1,4 @@
-"""Many stored sessions: listing them, and searching what was said in them."""
+"""Many stored sessions: listing them, and searching their messages."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def _figures(store: SessionStore, indexed_s: float) -> list[Figure]:
 
 
 def _fill(store: SessionStore) -> None:
-    """Straight into the tables: one by one it would take minutes."""
+    """Inserted directly into the tables; one by one would take minutes."""
     store.create("main", workspace="/ws", model="a/b", name="main")
     db = apsw.Connection(store.path)
     encode = msgspec.json.Encoder().encode

@@ -1,4 +1,4 @@
-"""No program is ever started that the analysis of a command did not name: a differential proof.
+"""A differential test that commands never start a program that their analysis did not name.
 
 Generated commands that are understood run in a real shell, in a sandbox, under a tracer; then the
 rebuilt commands do. Whatever either starts or writes must have been named.
@@ -29,13 +29,13 @@ from clawkit.approvals.types import Analysis
 COUNT = 50_000
 BATCH = 500
 TRIES = 8
-"""How often two that differ are run: whether a pipe is closed before something is written to it is
-a matter of luck."""
+"""Maximum runs of a pair that differs, because the order of closing and writing a pipe is
+random."""
 
 
 @dataclass
 class Outcome:
-    """What a proof came to."""
+    """The result of a proof."""
 
     faults: list[str] = field(default_factory=list)
     made: int = 0
@@ -53,7 +53,7 @@ class Outcome:
 
 @dataclass
 class Case:
-    """A command that is understood, its analysis, and what was seen of it."""
+    """An understood command, its analysis, and its observed actions."""
 
     name: str
     text: str
@@ -61,7 +61,7 @@ class Case:
     analysis: Analysis
     ones: list[Run] = field(default_factory=list)
     others: list[Run] = field(default_factory=list)
-    """The same of the rebuilt command."""
+    """The observed actions of the rebuilt command."""
 
     @property
     def jobs(self) -> list[Job]:
@@ -72,13 +72,13 @@ class Case:
         self.others.append(other)
 
     def faults(self) -> list[str]:
-        """What the last runs did that the analysis does not say."""
+        """Actions of the last runs that the analysis does not predict."""
         faults = faults_of(self.analysis, self.ones[-1], self.scene, rebuilt=False)
         again = faults_of(self.analysis, self.others[-1], self.scene, rebuilt=True)
         return faults + [f"rebuilt: {each}" for each in again]
 
     def differing(self) -> list[str]:
-        """How the last runs differ; nothing if any two of all of them agree."""
+        """The differences of the last runs; empty if any two runs agree."""
         found: list[str] = []
         for one in self.ones:
             for other in self.others:
@@ -89,7 +89,7 @@ class Case:
 
 
 def prove(place: Place, count: int, seed: int) -> Outcome:
-    """Make so many commands that are understood, and compare each with what it does."""
+    """Generate understood commands, and compare each with its actions."""
     outcome = Outcome()
     cpus = sorted(os.sched_getaffinity(0))
     cases = make_cases(place, count, seed, outcome)
@@ -121,7 +121,7 @@ def make_cases(place: Place, count: int, seed: int, outcome: Outcome) -> list[Ca
 
 
 def _runs_script(analysis: Analysis) -> bool:
-    """Whether a shell is given a file: what is in there is no part of the command."""
+    """Whether a shell runs a file, whose content is not part of the command."""
     return any(
         is_shell(program) and not program.wrapper
         for segment in analysis.segments
@@ -130,7 +130,7 @@ def _runs_script(analysis: Analysis) -> bool:
 
 
 def check(place: Place, cases: Sequence[Case], outcome: Outcome, cpu: int | None = None) -> None:
-    """Run commands and note what they do that was not said."""
+    """Run commands and record actions that were not predicted."""
     for attempt in range(1, TRIES + 1):
         runs = run_all(place, [job for case in cases for job in case.jobs], cpu)
         again = []
@@ -150,7 +150,7 @@ def check(place: Place, cases: Sequence[Case], outcome: Outcome, cpu: int | None
 
 
 def describe(case: Case, faults: Sequence[str]) -> str:
-    """A disagreement, with all that is needed to look into it."""
+    """A mismatch, with everything needed to investigate it."""
     said = [
         (program.resolved or "?", [arg.text for arg in program.argv], program.cwd, program.piped)
         for segment in case.analysis.segments
@@ -175,7 +175,7 @@ def _work(task: tuple[Place, int, int]) -> Outcome:
 
 
 def measure(count: int = COUNT, seed: int = 1) -> Iterator[Figure]:
-    """`seed` and those after it, each for one batch of commands."""
+    """Seeds from `seed` on, one per batch of commands."""
     total = Outcome()
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="clawkit-proof-") as name:

@@ -1,4 +1,4 @@
-"""Compares what an analysis says with what was seen when the command ran."""
+"""Compares an analysis with the observed actions of the command."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.shellproof_place import Scene
 from bench.shellproof_trace import Run, Start
 from clawkit.approvals.types import Analysis, Arg, Program
 
-# What the shell and stdbuf set for everything they start.
+# Variables that the shell and stdbuf set for every program they start.
 _BY_SHELL = frozenset(
     ("_", "SHLVL", "PWD", "OLDPWD", "IFS", "LD_PRELOAD", "_STDBUF_I", "_STDBUF_O")
 )
@@ -27,14 +27,14 @@ _BLURRED = re.compile(
 
 
 class Expected(NamedTuple):
-    """A program that the analysis names, as it would be seen."""
+    """A program named by the analysis, in the form of an observation."""
 
     program: Program
     argv: tuple[Arg | None, ...]
-    """None for what may be anything: the text of a shell in the rebuilt command."""
+    """None matches anything: the text of a shell in the rebuilt command."""
     typed: str
     interpreter: bool = False
-    """Whether it is what the first line of the program starts."""
+    """Whether it is an interpreter started by the program's first line."""
 
     @property
     def wild(self) -> bool:
@@ -42,7 +42,7 @@ class Expected(NamedTuple):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What makes it another start than others, however it is written."""
+        """Identifies a start, regardless of its spelling."""
         program = self.program
         known = [arg for arg in program.argv[1:] if not arg.glob]
         if is_shell(program) and program.wrapper:
@@ -56,7 +56,7 @@ def is_shell(program: Program) -> bool:
 
 
 def expect(analysis: Analysis, *, rebuilt: bool) -> Iterator[Expected]:
-    """All that the command may start, each as often as it may."""
+    """All programs that the command may start, each as often as allowed."""
     for segment in analysis.segments:
         programs = segment.programs
         for index, program in enumerate(programs):
@@ -76,7 +76,7 @@ def expect(analysis: Analysis, *, rebuilt: bool) -> Iterator[Expected]:
 
 
 def faults_of(analysis: Analysis, run: Run, scene: Scene, *, rebuilt: bool) -> list[str]:
-    """Everything the command did that the analysis does not say."""
+    """All actions of the command that the analysis does not predict."""
     faults = ["it did not end"] if run.late else []
     named = list(expect(analysis, rebuilt=rebuilt))
     real = [start for start in run.starts[1:] if not start.error]
@@ -94,7 +94,8 @@ def faults_of(analysis: Analysis, run: Run, scene: Scene, *, rebuilt: bool) -> l
 def assign(
     starts: Sequence[Start], named: Sequence[Expected], scene: Scene
 ) -> tuple[list[Expected], list[Start]]:
-    """Find for every start a program of its own that was named; those used, and what is left."""
+    """Match every start with a named program; returns the used programs and the unmatched
+    starts."""
     # Those without patterns first: a pattern could be anything.
     order = sorted(range(len(named)), key=lambda index: named[index].wild)
     fits = [[index for index in order if _fits(start, named[index], scene)] for start in starts]
@@ -114,7 +115,7 @@ def assign(
 
 
 def differences(analysis: Analysis, one: Run, other: Run, scene: Scene) -> list[str]:
-    """What the command and the rebuilt one did differently."""
+    """Differences between the actions of the command and of the rebuilt one."""
     found = []
     started = [
         Counter(
@@ -149,7 +150,8 @@ def _status(run: Run) -> int:
 
 
 def _blur(text: str) -> list[str]:
-    """Lines without what depends on time and place. Who writes first is a matter of luck."""
+    """Lines without parts that depend on time and place, sorted, because the order of writers is
+    random."""
     return sorted(_BLURRED.sub("", text).split("\n"))
 
 
@@ -169,7 +171,7 @@ def _may_try(start: Start, each: Expected, scene: Scene) -> bool:
     if not each.interpreter and not _same_argv(start.argv, each.argv):
         return False
     if "/" in name and not each.interpreter:
-        # By `exec` it is made absolute first.
+        # `exec` makes it absolute first.
         whole = os.path.join(each.program.cwd or "/", name)
         return start.path == name or os.path.realpath(start.path) == os.path.realpath(whole)
     folder, _, base = start.path.rpartition("/")
@@ -182,7 +184,7 @@ def _may_try(start: Start, each: Expected, scene: Scene) -> bool:
 def _fits(start: Start, each: Expected, scene: Scene) -> bool:
     program = each.program
     if each.interpreter:
-        # It is given the script and whatever the script was given.
+        # Its arguments are the script and the script's arguments.
         ends = (start.argv[at:] for at in range(1, len(start.argv) + 1))
         known = os.path.normpath(start.path) in program.script
         if not known or not any(_same_argv(end, each.argv[1:]) for end in ends):
@@ -193,7 +195,7 @@ def _fits(start: Start, each: Expected, scene: Scene) -> bool:
         return False
     names = start.env.keys() | scene.env.keys()
     changed = {name for name in names if start.env.get(name) != scene.env.get(name)}
-    # Not every shell passes on what is no name to it.
+    # Not every shell passes on variables with invalid names.
     changed -= {name for name in changed if name not in start.env and not name.isidentifier()}
     return changed <= _BY_SHELL | set(program.assigned)
 

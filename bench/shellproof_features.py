@@ -1,4 +1,4 @@
-"""Which parts of the shell's language a command uses."""
+"""The parts of the shell language that a command uses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FEATURES = frozenset(
     | {"$'…'", "beyond ASCII", "program by path", "not found", "script", "shell in a shell"}
     | {"file read", "file written", "nested compounds", "changed directory", "uncertain directory"}
 )
-"""All that must occur before a proof says anything."""
+"""Features that must all occur for a meaningful proof."""
 
 _TEXTUAL = {
     "comment": re.compile(r"(?:^|[\s;])#"),
@@ -47,7 +47,7 @@ _TEXTUAL = {
 
 
 def features_of(text: str, analysis: Analysis) -> set[str]:
-    """The names of everything that a command uses."""
+    """The names of all features that a command uses."""
     found = {name for name, pattern in _TEXTUAL.items() if pattern.search(text)}
     found.update(_of_script(parse(text), 0))
     for segment in analysis.segments:

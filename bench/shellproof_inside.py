@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 MOST = 256 * 1024
-"""Bytes of output and of changed files that are told."""
+"""Maximum reported bytes of output and of changed files."""
 LIMITS = (
     (resource.RLIMIT_NPROC, 100),
     (resource.RLIMIT_FSIZE, 1 << 20),
@@ -35,19 +35,19 @@ def main() -> None:
     lines = iter(sys.stdin.buffer.readline, b"")
     setup = json.loads(next(lines))
     if os.geteuid() == 0:
-        # Nobody else has this number, so that the limit of processes is for this sandbox alone.
+        # A unique user id, so that the process limit applies to this sandbox alone.
         nobody = setup["nobody"]
         os.setgroups([])
         os.setresgid(nobody, nobody, nobody)
         os.setresuid(nobody, nobody, nobody)
-    # Whatever a command leaves behind is waited for here.
+    # Wait for processes that a command leaves behind.
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     for limit, value in LIMITS:
         resource.setrlimit(limit, (value, value))
     desk = Desk(setup["root"], setup["tree"], setup["kept"], setup["patience_s"])
     for number, line in enumerate(lines):
         job = json.loads(line)
-        # The tracer sees these; all that lies between them is this command's.
+        # Markers for the tracer; everything between them belongs to this command.
         mark(f"/mark/{number}")
         result = desk.run(job["text"], job["cwd"], job["env"])
         mark("/mark/end")
@@ -77,7 +77,7 @@ class Desk:
         self._build()
 
     def run(self, text: str, cwd: str, env: dict[str, str]) -> dict[str, Any]:
-        """Run a command to its end, and put back what it has changed."""
+        """Run a command to its end, and restore changed files."""
         os.ftruncate(self._output, 0)
         os.chdir(cwd)
         self._late = False

@@ -7,8 +7,9 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bench.figure import Figure
 from clawkit.approvals.file import add_entry

@@ -35,8 +35,7 @@ ENOUGH_KIB = 6 * 1024**2
 
 def main(arguments: list[str]) -> int:
     FAILED.unlink(missing_ok=True)
-    # Many tests wait for processes: more workers than processors keep these busy. Those that
-    # coverage is measured by wait less.
+    # Many tests wait for processes, so use more workers than CPUs. Tests for coverage wait less.
     workers = str((os.cpu_count() or 1) + (1 if "--part=traced" in arguments else 3))
     pytest = [*in_memory(), *PYTEST]
     parallel = [*pytest, "-n", workers, "--dist", "loadgroup", *arguments]
@@ -56,8 +55,8 @@ def main(arguments: list[str]) -> int:
 
 
 def in_memory() -> list[str]:
-    """What starts a command with a directory for temporary files of its own, in memory; nothing
-    without the right to make one, or with little memory."""
+    """A command prefix that mounts a private temporary directory in memory; empty without the
+    rights to do so, or with little memory."""
     found = re.search(r"MemAvailable: *(\d+)", Path("/proc/meminfo").read_text())
     needed = (Path.cwd(), Path(sys.prefix), Path(sys.base_prefix))
     if (
@@ -89,7 +88,8 @@ def run(command: list[str]) -> int:
             with suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 print(pid, b" ".join(words).decode(errors="replace")[:200], flush=True)
-        # Python prints where each thread is, one after another: it would mix. Everything else ends.
+        # One process at a time, because Python prints the stack of each thread and output would
+        # mix. Other programs just end.
         for number, wait_s in ((signal.SIGABRT, 0.5), (signal.SIGKILL, 0)):
             for pid in found:
                 with suppress(ProcessLookupError):

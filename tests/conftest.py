@@ -1,4 +1,4 @@
-"""Every test has a home of its own: nothing on the machine shows through."""
+"""Every test has its own home, independent of the machine's configuration."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.forked import ready_clawkit
 from tests.scale import FULL
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
-# How long something takes says more about the machine than about the code.
+# Durations depend more on the machine than on the code.
 settings.register_profile(
     "untimed",
     deadline=None,
@@ -41,7 +41,7 @@ if not FULL:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """A property is tried on more examples in `make bench`."""
+    """`make bench` tests properties with more examples."""
     if _is_property(item):
         item.add_marker(pytest.mark.long)
 
@@ -50,23 +50,23 @@ def _is_property(item: pytest.Item) -> bool:
     return getattr(getattr(item, "function", None), "is_hypothesis_test", False)
 
 
-# Ctrl-C is ignored in what a shell starts with `&`, and in all that is started from there.
+# Processes that a shell starts with `&` ignore Ctrl-C, and so do their descendants.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What is collected stays to the end: a search for garbage, which some tests ask for, would go
-# through all of it every time.
+# Collected tests live to the end, and garbage collections in tests would traverse all of them.
 gc.disable()
 
 
-# To compile the tests takes as long as to collect them. The setup compiles `src` where Python is
-# told to write no bytecode; that of tests is written here, and of nothing that a test writes.
+# Compiling the tests takes as long as collecting them. The setup compiles `src` even if Python is
+# told not to write bytecode; bytecode of tests is written here, but none of modules that a test
+# writes.
 _WRITES_NONE = sys.dont_write_bytecode
 sys.dont_write_bytecode = False
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Each worker begins with other modules, and finds those of the others compiled."""
+    """Workers start with different modules, and find those of other workers already compiled."""
     given = getattr(session.config, "workerinput", None)
     if given is None:
         return
@@ -79,7 +79,7 @@ def pytest_collection(session: pytest.Session) -> None:
     )
     for path in modules[int(given["workerid"].removeprefix("gw")) :: given["workercount"]]:
         name = ".".join(path.relative_to(session.config.rootpath).with_suffix("").parts)
-        # What cannot be imported is told where it is collected.
+        # Import errors are reported at collection.
         with contextlib.suppress(Exception, pytest.skip.Exception):
             importlib.import_module(name)
 
@@ -109,8 +109,8 @@ _BETWEEN = itertools.count(1)
 
 
 def pytest_runtest_logfinish() -> None:
-    """So do the reports of tests that are over, and the modules that they imported: a worker has
-    half a million of such objects in the end."""
+    """Exclude reports of finished tests and imported modules from garbage collections: a worker
+    ends up with half a million such objects."""
     if next(_BETWEEN) % 50 == 0:
         gc.collect()
         gc.freeze()
@@ -132,9 +132,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 class Chunks(LoadGroupScheduling):  # type: ignore[misc]
-    """Hands out neighbouring tests together, and to a worker those of the module that it is at:
-    what a module prepares once is not prepared by every worker, and the controller, which looks at
-    all it has handed out after every test, has less of that."""
+    """Schedules neighbouring tests together, preferring the current module of a worker: what a
+    module prepares once is not prepared by every worker, and the controller, which looks at all it
+    has handed out after every test, has less of that."""
 
     SIZE = 10
 
@@ -172,7 +172,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Chunks:
     return Chunks(config, log)
 
 
-# The tests that reach all of what has to be covered; tracing the others only makes them slower.
+# The tests that reach all code with required coverage; tracing others only slows them down.
 COVERING = frozenset(
     (
         *("approvals", "core", "guard", "policy"),
@@ -198,7 +198,7 @@ def _is_covering(path: Path) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out modules that have no test of the part that is wanted."""
+    """Skip modules without tests of the requested part."""
     part = config.getoption("part")
     if not part or collection_path.suffix != ".py":
         return None
@@ -221,7 +221,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _put_longest_first(items: list[pytest.Item]) -> None:
-    """Nobody waits in the end for a soak run, or for a group that one worker has to itself."""
+    """Start soak tests and exclusive groups first, so that no worker waits for them at the end."""
     longest = {item.path for item in items if _runs_long(item)}
     items.sort(
         key=lambda item: (item.get_closest_marker("xdist_group") is None, item.path not in longest)
@@ -259,7 +259,7 @@ def _own_home(_homes: Iterator[str], monkeypatch: pytest.MonkeyPatch) -> None:
     home = next(_homes)
     os.mkdir(home, 0o700)
     monkeypatch.setenv("CLAWKIT_HOME", home)
-    # No profile of the person who runs the tests is read, or left half done.
+    # The shell profile of the person who runs the tests is not read.
     monkeypatch.setenv("HOME", home)
 
 
@@ -286,7 +286,7 @@ def subtests(subtests: pytest.Subtests) -> QuietSubtests:
 
 @pytest.fixture(scope="session")
 def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """`PROGRAM` is a copy of a clawkit that has imported everything."""
+    """`PROGRAM` is a fork of a clawkit process that has imported everything."""
     env = {**os.environ, "PYTHONUTF8": "1"}
     with ready_clawkit(tmp_path_factory.mktemp("ready"), env) as program:
         PROGRAM[:] = [str(program)]
@@ -295,7 +295,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """A small directory to work in."""
+    """A small working directory."""
     place = tmp_path / "ws"
     place.mkdir()
     (place / "a.txt").write_text("alpha\nbeta\n", encoding="utf-8")

@@ -289,7 +289,7 @@ def refusal(agent: Agent) -> str:
                 *("resumeSessionId", "collect", "groupId", "fastMode", "lightContext"),
             )
         ),
-        ({}, {"mode": "session"}, "sessions_send goes on with its session"),
+        ({}, {"mode": "session"}, "sessions_send continues its session"),
         ({}, {"runtime": "acp"}, "agents of other programs cannot be started"),
         ({}, {"chanel": "x"}, "chanel: unknown parameter"),
     ],

@@ -137,7 +137,7 @@ def test_a_file_that_only_reading_is_allowed_of_is_told(path: str) -> None:
     add(database, "kept")
     with database.using() as db:
         db.pragma("query_only", True)
-    with pytest.raises(ToolError, match="it cannot be written; is the disk read-only"):
+    with pytest.raises(ToolError, match="it cannot be written; check its permissions"):
         add(database, "more")
     # A new connection has forgotten about it.
     add(database, "more")
@@ -147,8 +147,8 @@ def test_a_file_that_only_reading_is_allowed_of_is_told(path: str) -> None:
 @pytest.mark.parametrize(
     ("code", "do"),
     [
-        (errno.EROFS, "; set CLAWKIT_HOME to a directory that can be written"),
-        (errno.EACCES, "; set CLAWKIT_HOME to a directory that can be written"),
+        (errno.EROFS, "; set CLAWKIT_HOME to a writable directory"),
+        (errno.EACCES, "; set CLAWKIT_HOME to a writable directory"),
         (errno.ENOSPC, "; free some space"),
         (errno.EDQUOT, "; free some space"),
         (errno.ELOOP, ""),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clawkit.version import __version__ as __version__
 
-TYPE_CHECKING = False  # as in typing, whose import takes longer than all else that happens here
+TYPE_CHECKING = False  # not from typing, whose import is slow
 if TYPE_CHECKING:
     from typing import Any
 

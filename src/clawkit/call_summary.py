@@ -1,4 +1,4 @@
-"""One-line summaries, of a tool call's parameters and of where a message comes from."""
+"""Short summaries of a tool call's parameters and of a message's origin."""
 
 from __future__ import annotations
 
@@ -40,8 +40,7 @@ def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
 
 
 def summarize_source(message: User) -> tuple[list[str], str]:
-    """Lines that say where a message comes from that no person wrote, and the report of a job in
-    it."""
+    """The origin of a message that no person wrote, in lines, and the report of a job in it."""
     source = message.source
     titles = list(source.titles) if source is not None else []
     if source is None or source.kind != "cron" or source.runs:

@@ -1,4 +1,4 @@
-"""How a command would be judged, without running it."""
+"""Checks how a command would be judged, without running it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NOT_ANALYSED = ("full", "deny", "document", "host")
 
 
 class Checker:
-    """Judges commands by the settings in force, or by settings given with a case."""
+    """Judges commands by the current settings, or by settings given in a case."""
 
     def __init__(self, loaded: Loaded, scope: Scope, workspace: str | None = None) -> None:
         """`workspace` replaces the configured one."""
@@ -41,7 +41,7 @@ class Checker:
         self._env: dict[str, str] = {}
         self._rules = assemble(loaded.config, scope)
         self.backend = ""
-        """The sandbox backend the last case was judged with; empty for none."""
+        """The sandbox backend used for the last case; empty for none."""
 
     def check(self, case: object) -> Decision:
         """The decision about a case. Raises ValueError for an invalid case."""
@@ -54,7 +54,7 @@ class Checker:
     def _prepare(self, case: object) -> tuple[Judge, ExecRequest]:
         given = _read_case(case)
         cwd = os.path.normpath(os.path.join(self._here, given.cwd or ""))
-        # A directory given with the case is the workspace, unless that was given as well.
+        # A directory in the case is the workspace, unless one was passed to the constructor.
         place, scope = self._here if self._workspace else cwd, self._scope
         services = Services(self._loaded, scope, place, rules=self._rules)
         wanted = self._find_place(given, services)
@@ -69,7 +69,7 @@ class Checker:
         """The place to judge the case for. Raises `ToolAuthorizationError` if none is usable."""
         place = case.place
         if place is None and (case.allowlist is not None or case.safe_bins is not None):
-            # The question is what that list allows; in the sandbox no list is needed.
+            # Such a case tests the allowlist, which the sandbox does not use.
             place = "host"
         self.backend = ""
         if place == "host":
@@ -102,7 +102,7 @@ class Checker:
 
 
 class _Case(msgspec.Struct, rename="camel"):
-    """A command to judge; None stands for the setting in force."""
+    """A command to judge; None means the current setting."""
 
     command: str
     cwd: str | None = None
@@ -220,5 +220,5 @@ def _parts(judged: Judged) -> Iterator[dict[str, Any]]:
 
 
 def pair_results(judged: Judged) -> Iterator[tuple[Program | None, Match | Miss]]:
-    """Each result with the program it is about, if it is about one."""
+    """Each result with its program, if it has one."""
     return zip(chain(judged.segment.programs, repeat(None)), judged.results, strict=False)

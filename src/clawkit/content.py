@@ -23,7 +23,7 @@ class Text(Value, frozen=True, tag="text"):
 
     text: str
     signature: str = ""
-    """For text of a model: opaque data that its provider expects back."""
+    """Opaque data that the model's provider expects back."""
 
     def to_json(self) -> dict[str, Any]:
         return {"type": "text", "text": self.text}
@@ -95,15 +95,15 @@ class Source(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
     kind: Literal["subagent", "session", "gateway", "cron", "hook"]
     """`subagent`: results of the session's own runs; `session`: a message from another one;
-    `gateway`: what the gateway says about itself, such as that it was restarted; `cron`: a job that
-    is due, or its result; `hook`: a web request."""
+    `gateway`: a notice of the gateway, such as a restart; `cron`: a due job, or its result; `hook`:
+    a web request."""
     runs: tuple[str, ...] = ()
     titles: tuple[str, ...] = ()
     """One line per run or message, for people."""
     mail: tuple[str, ...] = ()
     """Ids of the messages of another session."""
     chain: tuple[str, ...] = ()
-    """Keys of the sessions that it went through, the sender last."""
+    """Keys of the sessions on its way, the sender last."""
 
 
 class User(Value, frozen=True, tag="user"):
@@ -114,8 +114,8 @@ class User(Value, frozen=True, tag="user"):
     source: Source | None = None
     """Set if the message is not from the user of this session."""
     ids: tuple[str, ...] = ()
-    """What the client calls it, and an id of its own, by which a restart knows whether it
-    was read; of each message that was joined into it."""
+    """The client's id and clawkit's own id (which tells after a restart whether it was read), for
+    each message that was joined into it."""
 
     @property
     def text(self) -> str:
@@ -131,7 +131,7 @@ class Assistant(Value, frozen=True, tag="assistant"):
     """The API that was used; signatures are valid for that API and model only."""
     usage: Usage = Usage()
     error: str = ""
-    """What went wrong, for people."""
+    """The error, for people."""
     at_ms: int = 0
 
     @property
@@ -160,7 +160,7 @@ class Summary(Value, frozen=True, tag="summary"):
     tokens_before: int = 0
     at_ms: int = 0
     usage: Usage = Usage()
-    """What writing the summary took."""
+    """Tokens used to write the summary."""
 
 
 Message = User | Assistant | ToolResult | Summary

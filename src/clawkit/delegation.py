@@ -112,7 +112,7 @@ class Rest:
 
 class _Choice(Struct, frozen=True):
     name: str
-    """Model to open the sub-agent with; empty for its configured one."""
+    """Model for the sub-agent; empty for its configured one."""
     used: str
     fallbacks: tuple[str, ...] = ()
     warning: str = ""
@@ -134,7 +134,7 @@ class Delegation:
 
     @property
     def root(self) -> Agent:
-        """The agent at the top: the one that a person or a program talks to."""
+        """The agent at the top, which a person or program talks to."""
         agent = self._agent
         while agent.parent is not None:
             agent = agent.parent
@@ -198,7 +198,7 @@ class Delegation:
         return SpawnedRun(run, child.key, model.used, model.warning, described)
 
     async def result(self, request: SpawnRequest) -> SubagentRun:
-        """Start a sub-agent once the limits permit, and wait for its end. Cancelling stops it."""
+        """Start a sub-agent when the limits permit, and wait until it ends. Cancelling stops it."""
         while len(active := self.active()) >= self.settings.max_children_per_agent:
             await self.wait(active, None)
         run = self.spawn(request).run
@@ -284,7 +284,7 @@ class Delegation:
                 return replace(choice, warning=f"{error}; {choice.used} is used instead")
         found = self._settings_of(target).model
         if found is None and target != self._session.agent and (own := config.get(target).model):
-            # Without a name, the configured fallbacks are used, too.
+            # Without a name, the configured fallbacks apply as well.
             return _Choice("", (own if isinstance(own, str) else own.primary) or "")
         set_ = ModelChoice(primary=found) if isinstance(found, str) else found or ModelChoice()
         if not set_.primary:
@@ -461,7 +461,8 @@ def _describe_active(states: Sequence[RunState]) -> str:
 
 
 def _title(run: SubagentRun) -> str:
-    """For people. Why it ended can be words of the sub-agent, which the model gets in quotes."""
+    """For people. The reason may quote the sub-agent, so the model gets it only marked as a
+    quotation."""
     why = f" ({one_line(run.error, MAX_REASON)})" if run.error else ""
     return f"{_how_it_ended(run)}{why}"
 
@@ -472,7 +473,7 @@ def _how_it_ended(run: SubagentRun) -> str:
 
 class ChildAgent:
     agent: Agent
-    """Set once it has been opened."""
+    """Set when the sub-agent has been opened."""
 
     def __init__(self, spec: Spec, session: Session, workspace: str, by: Delegation) -> None:
         """`workspace` is the original one if the sub-agent works in a worktree."""

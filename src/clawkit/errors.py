@@ -18,8 +18,8 @@
             └── ToolAuthorizationError 403: refused by policy, a hook or a person
                 └── ProtectedError     a protected file; changing it needs a person's approval
 
-Messages address the person at the terminal and the model that made the call: what was wrong,
-where, and what to do about it.
+Messages address the person at the terminal and the model that made the call: what was wrong, where,
+and how to fix it.
 """
 
 from collections.abc import Sequence
@@ -38,12 +38,12 @@ class Issue(NamedTuple):
     path: str
     """Dotted path of the setting, `tools.exec.ask`; empty for the file as a whole."""
     message: str
-    """What is wrong and what was expected, one sentence without a full stop."""
+    """The error and the expected value, one sentence without a period."""
     file: str = ""
     line: int = 0
     """1-based; 0 if unknown."""
     hint: str = ""
-    """What to do about it, one sentence, or empty."""
+    """A remedy, one sentence, or empty."""
 
     def __str__(self) -> str:
         where = f"{self.file}:{self.line}" if self.file and self.line else self.file

@@ -1,4 +1,4 @@
-"""Text from outside, marked so that a model can tell it from the words of the person it works for.
+"""Marks untrusted text so that a model can tell it from the words of its user.
 
 The markers carry an id that the text cannot know, so that nothing in it can end the marked part.
 What looks like a marker, or like a control token of a model, is replaced.
@@ -21,7 +21,7 @@ NOTICE = (
 MARKER, END_MARKER = "[[MARKER_SANITIZED]]", "[[END_MARKER_SANITIZED]]"
 REMOVED = "[REMOVED_SPECIAL_TOKEN]"
 _NAME = "EXTERNAL_UNTRUSTED_CONTENT"
-# Every repetition is bounded, and starts at a letter: a hostile text must not take time.
+# Every repetition is bounded, and starts at a letter: a hostile text must not cause slow matching.
 _GAP = r"[\s_.\-]{0,32}"
 _FAKE = (
     rf"(?P<end>END{_GAP})?EXTERNAL{_GAP}UNTRUSTED{_GAP}CONTENT"
@@ -49,8 +49,8 @@ _SAME = {
 
 
 def wrap_external(text: str, source: str, max_chars: int | None = None) -> str:
-    """Mark a text as not to be trusted. `source` says where it is from; what is wrapped has at most
-    `max_chars`, markers included."""
+    """Mark a text as untrusted. `source` is its origin; the result has at most `max_chars`, markers
+    included."""
     id_ = os.urandom(8).hex()
     label = one_line(defuse(source), 200)
     head = f'<<<{_NAME} id="{id_}">>>\nSource: {label}\n---\n'
@@ -62,10 +62,10 @@ def wrap_external(text: str, source: str, max_chars: int | None = None) -> str:
 
 
 def defuse(text: str) -> str:
-    """The text without characters that are not seen, and without what looks like a marker or a
-    control token, however it is spelled."""
+    """The text without invisible characters, and without look-alikes of markers or control
+    tokens."""
     text = re.sub(_UNSEEN, "", text.replace("\r\n", "\n"))
-    # Characters that look alike, and those that have no width, are folded to find them.
+    # Look-alike and zero-width characters are folded first.
     folded, places = (text, None) if text.isascii() else _fold(text)
     kept, end = list[str](), 0
     for found in re.finditer(f"{_FAKE}|{_CONTROL}", folded, re.IGNORECASE):
@@ -86,7 +86,7 @@ def defuse(text: str) -> str:
 
 
 def _fold(text: str) -> tuple[str, array[int]]:
-    """The text as it looks, in plain letters, and where each of them is in the text."""
+    """The text folded to plain letters, and the position of each letter in the original."""
     plain = {char: _looks_like(char) for char in set(text)}
     looks = [plain[char] for char in text]
     return "".join(looks), array("I", (at for at, each in enumerate(looks) for _ in each))
@@ -96,11 +96,11 @@ def _fold(text: str) -> tuple[str, array[int]]:
 def _looks_like(char: str) -> str:
     if char.isascii():
         return char
-    # Imported here: a megabyte of tables that ASCII does not need.
+    # Imported on use: a megabyte of tables that ASCII text does not need.
     import unicodedata
 
     plain = unicodedata.normalize("NFKD", _SAME.get(char, char))
     seen = (each for each in plain if unicodedata.category(each) not in ("Cf", "Mn", "Me", "Cc"))
     looks = "".join(_SAME.get(each, each) for each in seen)
-    # A character of other scripts may be a whole sentence.
+    # In other scripts, one character may expand to a whole phrase.
     return char if looks and not re.search("[!-~]", looks) else looks

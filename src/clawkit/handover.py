@@ -1,4 +1,4 @@
-"""What a sub-agent gets along with its task: attachments, a worktree, a working directory."""
+"""What a sub-agent gets with its task: attachments, a worktree, a working directory."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def resolve_cwd(workspace: str, start: str, cwd: str, *, is_there: bool = True) 
 
 
 async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: str) -> None:
-    """Create a worktree that must contain the directory `cwd`. Raises `ToolError`, also if `rules`
-    are stricter about files in the original workspace than about their copies."""
+    """Create a worktree that must contain the directory `cwd`. Raises `ToolError`, including when
+    `rules` are stricter about files in the original workspace than about their copies."""
     from clawkit.worktrees import make_worktree
 
     def effect(top: str, name: str, place: str) -> int:

@@ -17,7 +17,7 @@ class LineReader:
         self._buffer = b""
 
     async def next(self) -> bytes:
-        """The next line with its newline; empty at the end. A line longer than `max_bytes` is
+        """The next line with its newline; empty at end of file. A line longer than `max_bytes` is
         split after `max_bytes + 1`."""
         # Split at newlines only: other line separators may occur inside JSON strings.
         parts, size = [self._buffer], len(self._buffer)
@@ -34,7 +34,7 @@ class LineReader:
 
 
 async def read_ready(fd: int, max_bytes: int) -> bytes:
-    """Wait until `fd` is readable and read from it, without a thread; empty at the end."""
+    """Wait until `fd` is readable and read from it, without a thread; empty at end of file."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     try:

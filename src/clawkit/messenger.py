@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 REPLY_SKIP = "REPLY_SKIP"
 """Answer that ends an exchange between two sessions."""
 MAX_HOPS = 6
-"""Longest chain of messages between sessions without one from a person."""
+"""Maximum chain of messages between sessions without one from a person."""
 MAX_UNDER_WAY = 40
 """Maximum asyncio tasks, about two per message."""
 DELIVER_S = 10.0
@@ -76,7 +76,7 @@ class SessionMessenger:
         self._chain = chain_of(agent.conversation.history)
         self.under_way: set[asyncio.Task[None]] = set()
         self._guests: dict[str, tuple[Callable[[], float], float]] = {}
-        """Sessions opened from here: the cost of each so far, and before."""
+        """Sessions opened from here: the current cost of each, and its cost before."""
         self._spent = 0.0
         self.is_trusted = False
         """Whether an unrestricted session opened this one: its list of tools is no restriction."""
@@ -125,13 +125,13 @@ class SessionMessenger:
 
     def wake(self) -> None:
         """Called after a turn: starts one for messages that another process left, unless the owner
-        has overrides here, or the program tools of its own, which must not serve others."""
+        has overrides or the program its own tools here, which must not serve others."""
         agent = self.agent
         if agent.turns.lane.is_closed or agent.has_overrides or agent.kit.extra_tools:
             return
         for mail in self._unread():
             if mail.wakes:
-                with suppress(ConflictError):  # too many wait: it stays in the mailbox
+                with suppress(ConflictError):  # queue full: it stays in the mailbox
                     self._start(asyncio.wait({self.take(mail, "followup", is_answered=False)}))
 
     def take(self, mail: Mail, mode: SendMode | None, *, is_answered: bool) -> _Turn:
@@ -219,7 +219,7 @@ class SessionMessenger:
         return Sent(status, mail.id, reply, problem, is_announced=is_announced)
 
     def _check(self, target: Session, text: str, timeout_s: float, mode: SendMode | None) -> None:
-        """Raise if the message may not be sent."""
+        """Raise if the message must not be sent."""
         if not text.strip():
             raise ToolInputError("message must not be empty")
         if len(text) > MAX_MESSAGE:
@@ -270,9 +270,9 @@ class SessionMessenger:
         return scope.sender.owner and has_all and not is_limited
 
     def _may_begin(self, target: Session, scope: Scope | None, workspace: str) -> bool:
-        """Whether this session may start a turn in another one; `scope` is None if that is not
-        open. The owner at the terminal may anywhere, others in their own tree, and in open sessions
-        where a turn has the rights it has here: same agent, same workspace, same people."""
+        """Whether this session may start a turn in another one; `scope` is None if that session is
+        not open. The owner at the terminal may do so everywhere; others in their own tree, and in
+        open sessions where a turn has the same rights: same agent, workspace and people."""
         if self._is_unrestricted:
             return True
         own, is_below = self.agent.kit.run.scope, self._session.id in self._store.lineage(target.id)
@@ -340,7 +340,7 @@ class SessionMessenger:
         return guest.messenger
 
     async def _host(self, guest: Agent, id_: str) -> None:
-        """Keep an agent open until it is idle. Its cost counts here, too."""
+        """Keep an agent open until it is idle. Its cost counts for this session as well."""
         talk = guest.conversation
         beside = talk.spent_elsewhere
 
@@ -349,7 +349,7 @@ class SessionMessenger:
 
         before = cost()
         self._guests[id_] = cost, before
-        # Added to its own cost, this is the cost of everything that was started here.
+        # With its own cost, this gives the cost of everything started here.
         talk.spent_elsewhere = lambda: beside() + self._total - cost()
         try:
             await guest.settle()
@@ -423,7 +423,7 @@ class SessionMessenger:
         rounds: int,
         late: asyncio.Event,
     ) -> None:
-        """Continue after the answer: the exchange of replies, then the announcement."""
+        """After the answer: exchange replies, then announce the outcome."""
         reply = await self._reply(other, turn)
         here, there, chain = self._session, target, mail.chain
         if reply and late.is_set() and not rounds:

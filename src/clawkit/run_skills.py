@@ -1,4 +1,4 @@
-"""The skills of one run: found again when files change, and what follows from them."""
+"""The skills of one run: reloaded when files change, with their folders and variables."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class RunSkills(Struct, eq=False):
     brought: Sequence[str]
     """Directories with skills of plugins."""
     write_roots: Sequence[str]
-    """What the agent may change besides the workspace, if it `is_confined` to that."""
+    """Directories the agent may change besides the workspace, if it `is_confined`."""
     is_confined: bool
     path: Sequence[str]
     """Directories that are searched for programs before the others."""
     learn: Callable[[Iterable[str]], object]
-    """Is told secrets."""
+    """Called with each secret, to redact it."""
     snapshot: SkillSnapshot | None = None
-    """The skills as last found; None if there are none."""
+    """The skills last found; None if there are none."""
     folders: list[str] = []
-    """What the sandbox and the rules for paths share; they read it whenever they decide."""
+    """Shared with the sandbox and the path rules, which read it at every decision."""
 
     def refresh(self, place: str) -> bool:
-        """Find the skills, with those of a workspace at `place`, and read those that have changed;
-        whether `folders` did."""
+        """Find the skills, including those of the workspace at `place`, and read changed ones;
+        returns whether `folders` changed."""
         settings = self.loaded.config.skills
         extra = settings.load.extra_dirs if settings else ()
         dirs = paths.skill_dirs(os.environ, place, (*self.brought, *extra))
@@ -55,7 +55,7 @@ class RunSkills(Struct, eq=False):
 
         roots = [SkillRoot(path, kind, place if kind == "workspace" else "") for path, kind in dirs]
         self.snapshot = self.read(roots, self.snapshot)
-        # What the agent can change, it can read. It is not shared: it could become a link.
+        # The agent can already read what it can change. Not shared, since it could become a link.
         own = [*map(os.path.realpath, self._writable(place))]
         folders = [
             each
@@ -67,7 +67,7 @@ class RunSkills(Struct, eq=False):
         return has_changed
 
     def read(self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None) -> SkillSnapshot:
-        """The skills below some directories; those `known` if no file has changed."""
+        """The skills below some directories; `known` if no file has changed."""
         from shutil import which
 
         from clawkit.config.sections.skills import Skills
@@ -100,8 +100,8 @@ class RunSkills(Struct, eq=False):
         return (place, *given)
 
     def variables(self) -> dict[str, str]:
-        """Variables of skills for commands that may leave the sandbox. One whose secret cannot be
-        read is left out, and `clawkit skills check` says why."""
+        """Variables of skills for commands that may leave the sandbox. Variables with an unreadable
+        secret are omitted; `clawkit skills check` says why."""
         from clawkit.config.secrets import resolve
 
         env, found = {**os.environ, **self.loaded.env}, {}

@@ -52,7 +52,7 @@ class AgentSessionState:
             return ""
         models = self._agent.models
         ref = models.find(text)
-        # The model must be usable: it could not switch back by itself.
+        # An unusable model could not switch back by itself.
         if ref != OPERATOR and not models.catalog.credentials.has(ref.provider):
             raise ToolInputError(f"{ref} cannot be used: there is no credential for it")
         return str(ref)

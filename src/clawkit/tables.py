@@ -1,4 +1,4 @@
-"""Tables in text files beside the code, for lists that are read and changed more often than it."""
+"""Tables in text files next to the code, for lists that change more often than the code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 def read_groups(module: str, table: str) -> dict[str, list[str]]:
-    """The lines of a table in the directory of a module, given by its `__file__`: indented ones,
-    below the name of their group, which ends with a colon. Lines that start with # are comments.
-    Raises ValueError for anything else: a part of a table must not be lost."""
+    """The indented lines of each group of a table in the directory of `module` (its `__file__`). A
+    group starts with its name and a colon; lines that start with # are comments. Raises ValueError
+    for anything else, so that no line is silently lost."""
     groups: dict[str, list[str]] = {}
     folder = os.path.dirname(os.path.abspath(module))
     with open(os.path.join(folder, table), encoding="utf-8") as file:
@@ -21,7 +21,7 @@ def read_groups(module: str, table: str) -> dict[str, list[str]]:
             name = line[:-1]
             groups[name] = []
         else:
-            raise ValueError(f"{table}: not a new group, nor below one: {line!r}")
+            raise ValueError(f"{table}: neither a group nor a line of one: {line!r}")
     return groups
 
 

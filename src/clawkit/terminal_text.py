@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 def char_width(char: str, marks: int = 0) -> int:
-    """Columns of a character: 1, 2, or `marks` for one that is drawn over the one before it."""
+    """Columns of a character: 1, 2, or `marks` for one drawn over its predecessor."""
     # Imported on use: a megabyte of tables that ASCII text does not need.
     import unicodedata
 
@@ -20,7 +20,7 @@ def text_width(text: str) -> int:
 
 
 def truncate(text: str, columns: int) -> str:
-    """The text, cut to fit and ended with `…` if it is too long."""
+    """The text, cut to fit and ending with `…` if it is too long."""
     if text_width(text) <= columns:
         return text
     return f"{text[: _count_fitting(text, columns - 1)]}…"
@@ -32,7 +32,7 @@ def wrap(
     """Wrap a line into rows that leave the last column empty.
 
     Rows end after a space if possible; `first` prefixes the first row, `rest` the others. With
-    `marks=1`, rows also fit where the terminal gives combining marks a column of their own.
+    `marks=1`, rows also fit in a terminal that gives combining marks their own column.
     """
     text = text.expandtabs(4)
     start = first

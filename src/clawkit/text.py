@@ -11,7 +11,7 @@ UNKNOWN_WINDOW = 200_000
 """Assumed context window, in tokens, if the model's is unknown."""
 
 TAIL_LOOK = 2_000
-"""How many characters at the end decide whether the end is worth keeping."""
+"""Characters of the end that are searched for signs that it is worth keeping."""
 TAIL_MAX = 4_000
 
 _MIDDLE = "\n[… {:,} characters left out here …]\n"
@@ -25,7 +25,7 @@ _CLUSTER_MAX = 32
 
 @cache
 def regex(pattern: str | bytes) -> re.Pattern[Any]:
-    """Compile an expression when it is first needed. Faster than the functions of `re`."""
+    """Compile an expression on first use. Faster than the functions of `re`."""
     return re.compile(pattern)
 
 
@@ -156,12 +156,12 @@ def one_line(text: str, max_chars: int) -> str:
 
 
 def quote(text: str) -> str:
-    """Words of others, every line marked as such: none can pass for a line of ours."""
+    """Quote untrusted text: every line is marked, so that none can pass for one of ours."""
     return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 def unquote(text: str) -> str:
-    """The words of others in a text of ours."""
+    """The quoted lines of a text, without their marks."""
     return "\n".join(line[2:] for line in text.splitlines() if line.startswith("> "))
 
 
@@ -182,7 +182,7 @@ def parse_time(text: str) -> float:
     names = "ms|[smhdw]|(?:sec(?:ond)?|min(?:ute)?|hr|hour|day|week)s?"
     part = rf"\s*([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?)\s*({names})(?![a-z])"
     if not re.fullmatch(f"(?:{part})+", text.strip().lower()):
-        raise ValueError(f"invalid time {text!r}; use one such as 30s, 5m or 1h")
+        raise ValueError(f"invalid time {text!r}; use a duration such as 30s, 5m or 1h")
     found = re.findall(part, text.lower())
     return sum(float(number) * units[unit if unit == "ms" else unit[0]] for number, unit in found)
 
@@ -206,7 +206,7 @@ def human_time(seconds: float) -> str:
 def nearest(name: str, known: Iterable[str], n: int = 3, limit: int | None = None) -> list[str]:
     """The known names closest to a misspelled one, best first; empty if none is close.
 
-    `limit` is the number of mistakes, by default one in three letters.
+    `limit` is the maximum edit distance, by default one edit per three letters.
     """
     wanted = name[:64].casefold()
     limit = max(1, len(wanted) // 3) if limit is None else limit

@@ -192,7 +192,7 @@ async def test_a_summary_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> No
         (Assistant(), 2, "empty answer twice"),
         (Assistant((Text(" \n"),)), 2, "empty answer twice"),
         (Assistant((Thinking("Hm."),)), 2, "empty answer twice"),
-        (Assistant((Thinking("Hm."),), "length"), 1, "token limit before it said anything"),
+        (Assistant((Thinking("Hm."),), "length"), 1, "token limit without any output"),
         (Assistant((), "refusal"), 1, "refused to answer"),
     ],
 )

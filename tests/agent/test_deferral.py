@@ -134,7 +134,7 @@ def test_a_rule_about_tool_call_itself_is_said_to_have_no_effect() -> None:
     ]
     warnings = make(*MANY, rules=rules).warnings
     assert [each.partition(":")[0] for each in warnings] == ["tools.rules[0]", "tools.rules[1]"]
-    assert "judged as the call that it carries" in warnings[0]
+    assert "judged as the call inside it" in warnings[0]
 
 
 def test_the_directory_names_what_strangers_have_and_describes_our_own() -> None:

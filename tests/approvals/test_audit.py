@@ -486,7 +486,7 @@ def test_no_handle_is_left_open(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
     ("actor", "expected"),
     [
         ("policy", False),
-        ("askFallback, because there is no one here to ask", False),
+        ("askFallback, because no one can be asked here", False),
         ("", False),
         (None, False),
         (5, False),

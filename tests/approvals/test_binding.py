@@ -355,7 +355,7 @@ def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> No
     ],
 )
 def test_a_binding_that_says_nothing_allows_nothing(facts: Facts, given: Facts) -> None:
-    assert check(given, **facts) == "it is unknown what was approved"
+    assert check(given, **facts) == "the approval has no record of what was shown"
 
 
 @pytest.mark.parametrize("key", ["agent", "command", "cwd", "env", "programs", "scripts"])
@@ -397,8 +397,8 @@ def test_only_what_was_offered_is_an_answer(subtests: pytest.Subtests) -> None:
         (OFFERS, Answer("allow", extent=""), "'' was not offered"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", extent=["exact"]), "was not offered"),  # type: ignore[arg-type]
         (OFFERS, Answer("deny", extent="exact"), "only an approval can be made permanent"),
-        (OFFERS, Answer("deny", silent=True), "silence is not an answer"),
-        (OFFERS, Answer("allow", silent=True), "silence is not an answer"),
+        (OFFERS, Answer("deny", silent=True), "an answer must not be silent"),
+        (OFFERS, Answer("allow", silent=True), "an answer must not be silent"),
         (OFFERS, Answer("ALLOW"), "it must be allow or deny"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", 5), "must be strings"),  # type: ignore[arg-type]
         (OFFERS, Answer("allow", by=b"x"), "must be strings"),  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ async def served(path: str, approver: Any) -> AsyncIterator[None]:
 
 async def test_nobody_being_there_is_a_silent_no(waiting: PendingStore) -> None:
     answer = await Broker(waiting).ask(ASKED)
-    assert answer == Answer("deny", "there is no one here to ask", silent=True)
+    assert answer == Answer("deny", "no one can be asked here", silent=True)
     assert waiting.pending(now_ms()) == []
 
 

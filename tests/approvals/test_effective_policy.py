@@ -91,7 +91,7 @@ def test_what_is_no_such_word_is_an_error(wrong: Any) -> None:
             Exec(mode="full"),
             NO_FLOOR,
             {"security": "deny", "ask": "always"},
-            ("this call asked for security 'deny'", "this call asked for ask 'always'"),
+            ("this call requested security 'deny'", "this call requested ask 'always'"),
         ),
         (Exec(mode="full"), NO_FLOOR, {"security": "full"}, ("tools.exec.mode is 'full'",)),
         (

@@ -111,9 +111,7 @@ async def test_a_refusal_is_a_sentence_also_when_it_ends_with_a_question(tmp_pat
 
 
 async def test_without_anyone_to_ask_it_says_how_to_be_asked(tmp_path: Path) -> None:
-    said = (
-        "no one here to ask. To be asked, run clawkit or `clawkit approvals watch` in a terminal."
-    )
+    said = "no one can be asked here. To approve calls, run clawkit or `clawkit approvals watch`"
     with pytest.raises(ToolAuthorizationError, match=re.escape(said)):
         await admit(make(tmp_path), "make", tmp_path)
 
@@ -128,7 +126,7 @@ async def test_refusals_are_forgotten_after_a_while_and_do_not_pile_up(
     async def refuse(command: str, session: str = "main") -> bool:
         with pytest.raises(ToolAuthorizationError) as caught:
             await gate.admit(ExecRequest(command, str(tmp_path), ENV, session=session), ready)
-        return "Stop trying" in str(caught.value)
+        return "Do not try other ways" in str(caught.value)
 
     assert [await refuse("touch a"), await refuse("touch b")] == [False, False]
     now[0] += BREAKER_S

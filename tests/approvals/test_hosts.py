@@ -158,7 +158,7 @@ def test_a_node_is_never_replaced_even_where_there_seems_to_be_one() -> None:
             BOTH,
             "commands of agents cannot run on nodes; tools.exec.host is 'auto'",
         ),
-        (("auto",), (), "'gateway': this machine does not run commands itself"),
+        (("auto",), (), "'gateway': this machine does not run commands"),
         (("auto", "sandbox"), {"gateway"}, "there is no sandbox here; tools.exec.host is 'auto'"),
         (("gateway", "node"), BOTH, "'node' is refused: .* is 'gateway', .* only 'gateway'"),
         (("node", "gateway"), BOTH, "'gateway' is refused: .* is 'node', .* only 'node'"),

@@ -161,7 +161,7 @@ def test_entries_that_make_no_sense_are_refused(value: dict[str, Any], words: st
 def test_entries_are_stored_and_described() -> None:
     exact = AllowlistEntry("/bin/x", arg_pattern=f"{EXACT}00", unconfined=True)
     assert read_entry(entry_to_json(exact)) == exact
-    assert "also outside the sandbox" in describe_entry(exact)
+    assert "even outside the sandbox" in describe_entry(exact)
     access = AllowlistEntry("", extent="access", source="allow-always", grants=ACCESS)
     assert read_entry(entry_to_json(access)) == access
     assert "every command that requests it: the host a.example" in describe_entry(access)

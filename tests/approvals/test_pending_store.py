@@ -319,7 +319,7 @@ def test_a_used_yes_is_still_told_to_who_comes_late(waiting: PendingStore) -> No
     [
         (Answer("allow", extent="subcommand"), "'subcommand' was not offered, only 'exact' or 'pr"),
         (Answer("deny", extent="exact"), "only an approval can be made permanent"),
-        (Answer("deny", silent=True), "silence is not an answer"),
+        (Answer("deny", silent=True), "an answer must not be silent"),
         (Answer("maybe"), "it must be allow or deny"),  # type: ignore[arg-type]
         ("allow", "it must be allow or deny"),
         (Answer("allow", by=None), "must be strings"),  # type: ignore[arg-type]

@@ -78,7 +78,7 @@ def test_a_sub_command_that_is_asked_for_often_becomes_a_rule(place: Path) -> No
             f"clawkit approvals allowlist add {place}/bin/npm --agent main "
             """--args '{"subcommand": ["test"]}'"""
         ),
-        note="it runs what the project's files say",
+        note="it runs code from the project's files",
     )
     assert validate_pattern(found.pattern) == ""
 

@@ -147,12 +147,12 @@ async def test_a_gate_takes_only_the_answer_it_asked_for(tmp_path: Path) -> None
         token, _ = await halt(kit)
         for wrong in ({}, {"response": 1}, {"approve": True, "response": 1}):
             envelope = await resume(kit, token=token, **wrong)
-            assert "answered with approve" in envelope["error"]["message"]
+            assert "needs approve" in envelope["error"]["message"]
         asked = await run(kit, 'ask --schema \'{"type":"integer"}\' | map --wrap n')
         token = asked["requiresInput"]["resumeToken"]
         for other in ({}, {"approve": True}, {"approve": False}):
             envelope = await resume(kit, token=token, **other)
-            assert "answered with response" in envelope["error"]["message"]
+            assert "needs response" in envelope["error"]["message"]
         envelope = await resume(kit, token=token, response="x")
         assert envelope["error"]["message"].startswith("response failed schema validation at /:")
         assert (await resume(kit, token=token, response=3))["output"] == [{"n": 3}]
@@ -182,7 +182,7 @@ async def test_only_so_much_can_wait(tmp_path: Path) -> None:
     async with open_kit(tmp_path) as kit:
         huge = "exec --json --shell 'cat huge.json' | approve"
         envelope = await run(kit, huge, maxStdoutBytes=16_000_000)
-        assert "too many to wait with" in envelope["error"]["message"]
+        assert "too many to halt with" in envelope["error"]["message"]
         assert (await run(kit, "ask"))["status"] == "needs_input"
         with closing(sqlite3.connect(home() / "lobster.sqlite")) as db, db:
             more = "SELECT key || ?, session, approval, expires_s, body FROM halted LIMIT 1"
@@ -275,7 +275,7 @@ async def test_only_workflows_that_were_named_at_the_gate_run_after_it(tmp_path:
     async with open_kit(tmp_path, approver=Person()) as kit:
         token, _ = await halt(kit, "w.json")
         said = await resume(kit, token=token, approve=True)
-        assert "or was not named then" in said["error"]["message"]
+        assert "or was not part of it" in said["error"]["message"]
 
 
 async def test_a_gate_does_not_reset_what_a_workflow_has_cost(tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ async def test_a_question_of_a_tool_says_who_asks() -> None:
 async def test_a_tool_that_asks_where_nobody_is_gets_a_no() -> None:
     result = await once(ask_in_the_middle)
     assert result.details["deniedReason"] == "approval-unavailable"
-    with pytest.raises(ToolAuthorizationError, match="there is no one here to ask"):
+    with pytest.raises(ToolAuthorizationError, match="no one can be asked here"):
         await Context("1", Scope(), "/ws").ask(QUESTION)
 
 
@@ -267,9 +267,9 @@ async def test_what_a_person_agreed_to_covers_the_paths_of_the_same_rule() -> No
 
 
 async def test_whoever_finds_nobody_to_ask_says_so_in_their_own_words() -> None:
-    nobody = ToolAuthorizationError("there is no one here to ask", reason="approval-unavailable")
+    nobody = ToolAuthorizationError("no one can be asked here", reason="approval-unavailable")
     result = await once(echo, rules=always(QUESTION), approver=Answering(nobody))
-    assert "there is no one here to ask" in result.as_text()
+    assert "no one can be asked here" in result.as_text()
     assert result.details["deniedReason"] == "approval-unavailable"
 
 

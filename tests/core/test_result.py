@@ -187,7 +187,7 @@ def test_endless_values_are_refused() -> None:
     for _ in range(200_000):
         deep = [deep]
     for value in (loop, deep):
-        with pytest.raises(TypeError, match="list that is not JSON"):
+        with pytest.raises(TypeError, match="value of type list is not JSON"):
             Result.of(value, "demo")
 
 

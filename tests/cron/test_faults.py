@@ -204,7 +204,7 @@ async def test_an_unknown_zone_stops_its_job_and_no_other_one_and_is_reported(
     assert row is not None
     assert not row.job.enabled
     assert "Mars/Olympus" in row.state.auto_disabled
-    assert [text for _, text in bench.worker.sent if "'lost' is disabled now" in text]
+    assert [text for _, text in bench.worker.sent if "'lost' is now disabled" in text]
 
 
 async def test_a_damaged_job_stops_no_other_one(tmp_path: Path) -> None:

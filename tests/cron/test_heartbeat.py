@@ -132,7 +132,7 @@ def test_reasons_say_what_to_do() -> None:
     said = decide_beat(given({"target": "telegram"}))
     assert said is not None
     assert said.message == (
-        "there is no channel 'telegram'; set heartbeat.target to owner, last or none"
+        "unknown channel 'telegram'; set heartbeat.target to owner, last or none"
     )
     spent = decide_beat(given({"max_runs_per_day": 3, "max_cost_per_day": 0.5}, runs=3, cost=0.2))
     assert spent is not None
@@ -298,7 +298,7 @@ def test_the_settings_of_an_agent_override_those_of_all() -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("every: '30'", "use one such as 30s, 5m or 1h"),
+        ("every: '30'", "use a duration such as 30s, 5m or 1h"),
         ("every: '10s'", "'10s' is not between 1m and 30d"),
         ("every: '31d'", "'31d' is not between 1m and 30d"),
         ("activeHours: { start: '8:00' }", "'8:00' is not a time of day"),

@@ -253,7 +253,7 @@ async def test_the_event_loop_goes_on_meanwhile() -> None:
     ("call", "message"),
     [
         ("pages(b'%PDF', 1, 1)", "pip install 'clawkit[pdf]'"),
-        ("picture(b'', max_side=9, max_bytes=9)", "pip install 'pillow'"),
+        ("picture(b'', max_side=9, max_bytes=9)", "pip install pillow"),
     ],
 )
 def test_a_library_that_is_not_installed_is_named(tmp_path: Path, call: str, message: str) -> None:

@@ -262,7 +262,7 @@ def test_what_can_be_read_in_two_ways_is_refused(subtests: pytest.Subtests) -> N
                 parse_url(url)
             assert caught.value.kind == "refused"
             assert "secret" not in str(caught.value)
-            assert str(caught.value).startswith("clawkit does not use this URL: ")
+            assert str(caught.value).startswith("invalid URL: ")
 
 
 def test_the_port_is_left_out_of_the_host_header_when_it_is_the_usual_one(

@@ -95,8 +95,8 @@ BROKEN = {
     "plugin.hooks.append(make)": "preparing it failed: AttributeError",
     "plugin.registered_tools = 3": "preparing it failed: TypeError",
     "plugin.tool(make())\nplugin.factories = 3": "preparing it failed: TypeError",
-    "plugin = 3": "what it declares when it runs is not what its source says",
-    "import sys; plugin.manifest = 3": "is not what its source says",
+    "plugin = 3": "its declarations at run time differ from its source",
+    "import sys; plugin.manifest = 3": "differ from its source",
     "@plugin.tool\ndef made(x) -> str:\n    'Makes.'": "needs a type annotation",
     "@plugin.tool\ndef made() -> str:\n    pass": "a tool needs a docstring",
 }

@@ -22,7 +22,7 @@ BAD = {
     "plugin = Plugin('a')\nplugin = Plugin('b')": "needs one line",
     "if True:\n    plugin = Plugin('a')": "needs one line",
     "plugin = Plugin()": "missing required field `id`",
-    "plugin = Plugin('a', 'b')": "line 1: only the id of a Plugin is given by position",
+    "plugin = Plugin('a', 'b')": "line 1: only the id of a Plugin may be positional",
     "plugin = Plugin(NAME)": "line 1: 'id' is computed; the arguments of Plugin must be literals",
     "plugin = Plugin('a', tools=[*NAMES])": "must be literals",
     "plugin = Plugin('a', **more)": "must be literals",

@@ -88,7 +88,7 @@ def test_the_first_of_two_plugins_with_one_id_wins_and_the_other_is_reported() -
     found = settle([FoundPlugin("dice", origin, f"/{origin}") for origin in order])
     assert [each.origin for each in found] == ["bundled", "path", "home", "installed"]
     assert not found[0].problem
-    assert all("wins: /bundled" in each.problem for each in found[1:])
+    assert all("with this id: /bundled" in each.problem for each in found[1:])
 
 
 def test_plugins_are_found_as_files_and_as_directories(tmp_path: Path) -> None:

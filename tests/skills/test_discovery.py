@@ -154,7 +154,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "latin": (b"---\nname: x\ndescription: \xe9\n---\n", "byte 26 is not UTF-8"),
     "empty": (b"", "line 1"),
     "bare": (b"Just text", "line 1"),
-    "undescribed": (b"---\nname: x\n---\n", "no description"),
+    "undescribed": (b"---\nname: x\n---\n", "description is missing"),
     "bell": (b'---\nname: "a\\u0007b"\ndescription: y\n---\n', "printable"),
     "bidi": ("---\nname: a\u202eb\ndescription: y\n---\n".encode(), "printable"),
     "long": (b"---\nname: " + b"a" * 200 + b"\ndescription: y\n---\n", "128"),

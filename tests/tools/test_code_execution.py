@@ -96,10 +96,10 @@ async def test_a_reset_begins_anew_alone_or_with_code(kit: Toolkit) -> None:
     await run(kit, "x = 1")
     result = await kit.call("code_execution", {"reset": True})
     assert result.as_text() == (
-        "Interpreter reset (python): its variables are gone. The next call starts a fresh one."
+        "Interpreter reset (python): its variables are lost. The next call starts a fresh one."
     )
     result = await kit.call("code_execution", {"reset": True})
-    assert "there was none" in result.as_text()
+    assert "none was running" in result.as_text()
     assert (await run(kit, "'x' in globals()")).details["value"] == "False"
 
 
@@ -127,13 +127,13 @@ async def test_a_lost_interpreter_says_that_its_variables_are_lost(kit: Toolkit)
     result = await run(kit, "import os\nos._exit(3)")
     assert result.is_error
     assert result.as_text() == (
-        "[The interpreter is gone: it exited with code 3. Its variables are lost; the next call "
+        "[The interpreter ended: it exited with code 3. Its variables are lost; the next call "
         "starts a fresh one.]"
     )
     assert result.details["stateKept"] is False
     code = "import signal, time\nsignal.signal(2, signal.SIG_IGN)\nwhile True: time.sleep(0.1)"
     result = await run(kit, code, timeoutSeconds=2)
-    assert "gone after 2 s: it ignored the interrupt and was killed" in result.as_text()
+    assert "ended after 2 s: it ignored the interrupt and was killed" in result.as_text()
 
 
 async def test_no_call_runs_longer_than_the_longest_time(kit: Toolkit) -> None:
@@ -153,7 +153,7 @@ async def test_no_call_runs_longer_than_the_longest_time(kit: Toolkit) -> None:
         ({"code": "1", "timeoutSeconds": -1}, "timeoutSeconds"),
         ({"code": "1", "language": "cobol"}, "language"),
         ({"task": "draw a cat"}, "send it as code"),
-        ({"task": "draw a cat", "code": "1"}, "no remote provider is configured"),
+        ({"task": "draw a cat", "code": "1"}, "this build has no remote provider"),
     ],
 )
 async def test_what_cannot_run_is_refused(kit: Toolkit, params: dict[str, Any], said: str) -> None:

@@ -313,11 +313,11 @@ async def test_silence_is_a_no(workspace: Path) -> None:
 async def test_after_three_refusals_the_model_is_told_to_stop(workspace: Path) -> None:
     async with open_kit(workspace, approver=Person(Answer("deny"))) as kit:
         said = [(await run(kit, f"touch {number}")).as_text() for number in range(4)]
-        assert ["Stop trying" in each for each in said] == [False, False, True, True]
+        assert ["Do not try other ways" in each for each in said] == [False, False, True, True]
         # What works in between does not make it another goal.
         await run(kit, "pwd")
-        assert "Stop trying" in (await run(kit, "touch x")).as_text()
-        assert "Stop trying" not in (await run(kit, "mkdir x")).as_text()
+        assert "Do not try other ways" in (await run(kit, "touch x")).as_text()
+        assert "Do not try other ways" not in (await run(kit, "mkdir x")).as_text()
 
 
 async def test_a_broken_script_bothers_nobody(workspace: Path) -> None:

@@ -210,7 +210,7 @@ async def test_why_there_may_be_no_match_is_told(place: Path, tmp_path: Path) ->
     assert (await grep(place, pattern="nowhere")).as_text() == "[no matches]"
     narrow = await grep(place, pattern="two", glob="*.rs")
     assert narrow.as_text() == (
-        "[no matches: no file here has that type or glob (ignored=true includes ignored ones)]"
+        "[no matches: no file matches that type or glob (ignored=true includes ignored ones)]"
     )
     (tmp_path / "other").write_text("two\n")
     (place / "linked").hardlink_to(tmp_path / "other")

@@ -79,4 +79,4 @@ async def test_wrong_parameters_are_named_and_nothing_is_accepted(
         again = await kit.call("heartbeat_respond", PLAIN)
         assert not again.is_error
         twice = await kit.call("heartbeat_respond", PLAIN)
-        assert "it takes one" in twice.as_text()
+        assert "accepts only one" in twice.as_text()

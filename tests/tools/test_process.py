@@ -327,7 +327,7 @@ async def test_a_parameter_without_effect_is_named(
 ) -> None:
     id_ = await start(kit, "cat")
     said = complaint(await process(kit, action, id_, **{param: value}))
-    assert said == f"{param}: has no effect on {action}, it is for {takers}; leave it out"
+    assert said == f"{param}: has no effect on {action}, only on {takers}; leave it out"
     assert (await process(kit, "status", id_)).details["status"] == "running"
 
 
@@ -959,7 +959,7 @@ async def test_a_terminal_is_given_another_size(kit: Toolkit) -> None:
         assert (await process(kit, "resize", id_, **wrong)).details["code"] == 400
     await process(kit, "kill", id_)
     assert complaint(await process(kit, "resize", id_, rows=30)).endswith(
-        "so it has no terminal any more"
+        "so it no longer has a terminal"
     )
 
 

@@ -289,7 +289,7 @@ async def test_changes_that_are_many_come_in_pages(store: SessionStore) -> None:
     last = changes["events"][-1]["sequence"]
     assert result.as_text().endswith(
         f"  changes before {changes['earliestAvailableSequence']} are no longer stored\n"
-        f"  there are more: ask with changesSince {last}"
+        f"  there are more: continue with changesSince {last}"
     )
 
 
@@ -329,7 +329,7 @@ class Talking:
         if text.strip() == "Default":
             return ""
         if text == "secret":
-            raise ToolAuthorizationError("x/secret is not among the models that may be chosen")
+            raise ToolAuthorizationError("x/secret is not an allowed model")
         if text != "fast":
             raise ToolInputError(f"there is no model {text!r}; did you mean 'fast'?")
         return "x/fast-1"
@@ -375,7 +375,7 @@ async def test_a_session_that_is_not_saved_has_a_whole_key(
 
 async def test_a_model_is_chosen_and_given_up_again(talking: dict[type, object]) -> None:
     chosen = await status(Scope(), talking, model="fast")
-    assert "model x/fast-1 (chosen for this session)\n" in chosen.as_text()
+    assert "model x/fast-1 (set for this session)\n" in chosen.as_text()
     assert chosen.details["changedModel"] is True
     assert chosen.details["model"] == chosen.details["modelOverride"] == "x/fast-1"
     assert chosen.details["modelProvider"] == "x"
@@ -390,7 +390,7 @@ async def test_a_model_is_chosen_and_given_up_again(talking: dict[type, object])
 @pytest.mark.parametrize(
     ("model", "code", "message"),
     [
-        ("secret", 403, "not among the models that may be chosen"),
+        ("secret", 403, "is not an allowed model"),
         ("fats", 400, "did you mean 'fast'?"),
     ],
 )

@@ -122,7 +122,7 @@ async def test_it_is_offered_with_a_key_only(
                 return ""
             return str((await kit.call("x_search", {"query": "x"})).details["reason"])
 
-    assert "it needs a key of xAI: set XAI_API_KEY, or tools.web.x_search." in await reason({})
+    assert "it needs an xAI API key: set XAI_API_KEY, or tools.web.x_search." in await reason({})
     assert await reason({"tools": {"web": {"x_search": {"apiKey": KEY}}}}) == ""
     monkeypatch.setenv("XAI_API_KEY", KEY)
     assert await reason({}) == ""

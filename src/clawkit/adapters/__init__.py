@@ -11,7 +11,7 @@ from clawkit.core.result import Result, error_message, to_text
 
 
 def error_text(result: Result) -> str:
-    """What a model is told about a failed call. What others say of it keeps its marks."""
+    """The text about a failed call for the model. Untrusted parts keep their marks."""
     said, text = error_message(result.details), result.as_text()
     return said if said and text == to_text(result.details) else text
 

@@ -9,7 +9,7 @@ from clawkit.runtime import Toolkit
 
 
 class ClawkitTool(BaseTool):
-    kit: Any  # a `Toolkit`, which pydantic does not have to look into
+    kit: Any  # a `Toolkit`; Any, so that pydantic does not inspect it
     response_format: str = "content_and_artifact"
     handle_tool_error: bool = True
 

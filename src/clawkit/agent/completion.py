@@ -1,4 +1,4 @@
-"""One answer of a model, outside of any conversation, for tools that need one."""
+"""Single answers of a model, outside of any conversation, for tools."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Account(Protocol):
 
 
 class Completions:
-    """Models as a run may use them. What they cost counts as that of the session."""
+    """The models that a run may use. Their cost counts for the session."""
 
     def __init__(self, models: ModelSelection, account: Account | None = None) -> None:
-        """Without an `account`, there is no session, and the models are its own to close."""
+        """Without an `account`, there is no session, and this object closes the models."""
         self._models = models
         self._account = account
 
@@ -51,8 +51,8 @@ class Completions:
         **params: Any,
     ) -> Assistant:
         """Ask one model, without fallbacks; `profile` is the only credential to use, `params` are
-        further fields of the request. Raises `ToolError` if it does not answer, or if the session
-        has spent all that it may."""
+        further fields of the request. Raises `ToolError` if it does not answer, or if the session's
+        cost limit is used up."""
         from clawkit.models.failover import ModelChain
 
         if self._account is not None and (why := self._account.why_spent()):

@@ -1,7 +1,7 @@
-"""Many tools: which schemas a model is not given, and what the prompt says of those tools instead.
+"""Deferred tools: which schemas are withheld from the model, and the prompt's text about them.
 
-Decided when the tools of a run are assembled, from the settings and the tools alone, so that
-neither the list nor the prompt changes from one request to the next.
+Decided at assembly from the settings and tools alone, so that neither the list nor the prompt
+changes between requests.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Deferral(Struct, frozen=True):
     names: tuple[str, ...] = ()
     """Canonical names of the deferred tools, in alphabetical order."""
     directory: str = ""
-    """For the prompt: what there is, at most `MAX_DIRECTORY` characters."""
+    """The list of these tools for the prompt, at most `MAX_DIRECTORY` characters."""
     tokens: int = 0
-    """What describing these tools would take in each request, by estimate."""
+    """Estimated tokens that describing these tools would take in each request."""
     why_not: str = ""
     """Why no tools are deferred."""
 
@@ -43,8 +43,8 @@ def plan_deferral(
     sources: Mapping[str, str],
     denied: Sequence[str] = (),
 ) -> Deferral:
-    """What is deferred of the tools that policy kept. Built-in tools never are. `denied` are the
-    tools for deferred tools that policy removed."""
+    """Choose the deferred tools among those that policy kept; built-in tools are never deferred.
+    `denied` are the control tools that policy removed."""
     direct = (CORE, CALLER) if settings.mode == "directory" else (CORE,)
     names = tuple(sorted(name for name in tools if sources[name] not in direct))
     if settings.enabled is False:
@@ -56,7 +56,7 @@ def plan_deferral(
     costs = {name: estimate_tokens(tool) for name, tool in tools.items()}
     if settings.enabled is None and (total := sum(costs.values())) < settings.min_tokens:
         few = f"about {total:,} tokens, less than tools.toolSearch.minTokens"
-        return Deferral(why_not=f"no tools have to be deferred: all of them take {few}")
+        return Deferral(why_not=f"no tools have to be deferred: together they take {few}")
     from clawkit.schema.tool_index import is_stranger  # only with deferred tools, as below
 
     directory = make_directory([(tools[name], is_stranger(sources[name])) for name in names])
@@ -80,20 +80,21 @@ def make_controls(
 
 
 def tokens_saved(deferral: Deferral, tools: Mapping[str, Tool]) -> int:
-    """In each request, by estimate; negative if describing all tools would take less."""
+    """Estimated savings per request; negative if describing all tools would take less."""
     controls = sum(estimate_tokens(tools[name]) for name in CONTROLS if name in tools)
     return deferral.tokens - len(deferral.directory) // CHARS_PER_TOKEN - controls
 
 
 def estimate_tokens(tool: Tool) -> int:
-    """Of a declaration, in about the form of any provider: the model must not make a difference."""
+    """Estimated tokens of a declaration in an average format: the result must not depend on the
+    model."""
     declared = msgspec.json.encode((tool.name, tool.description, tool.offered), enc_hook=str)
     return len(declared) // CHARS_PER_TOKEN
 
 
 def make_directory(tools: Sequence[tuple[Tool, bool]]) -> str:
-    """The list of deferred tools, which are given with whether they are of a stranger. Those are
-    listed by name only: their descriptions must not get into the prompt."""
+    """The list of deferred tools. `tools` are pairs with whether the tool is untrusted: those are
+    listed by name only, because their descriptions must not get into the prompt."""
     from clawkit.schema.tool_index import summarize
 
     strangers = [tool.name for tool, is_foreign in tools if is_foreign]

@@ -68,16 +68,16 @@ class Voided(Happening, frozen=True, tag="retry"):
     reason: str
     wait_s: float
     model: str
-    """Empty if the connection was lost over which it was told: all of the answer follows."""
+    """Empty if only the connection to the listener was lost: the whole answer follows again."""
     kind: str = ""
-    """Of error, as in `models.protocols.ErrorKind`."""
+    """Kind of error, as in `models.protocols.ErrorKind`."""
 
 
 class Unanswered(Happening, frozen=True, tag="request_failed"):
     """The request failed: the turn ends, or continues after compaction."""
 
     kind: str
-    """Of error, as in `models.protocols.ErrorKind`."""
+    """Kind of error, as in `models.protocols.ErrorKind`."""
     error: str
 
 
@@ -135,7 +135,7 @@ class RunEnded(Happening, frozen=True, tag="run_end"):
 
 
 class SubagentHappened(Happening, frozen=True, tag="subagent"):
-    """Something happened in a sub-agent, at any depth: `event` is one of these."""
+    """An event of a sub-agent, at any depth: `event` is one of the events here."""
 
     label: str
     depth: int

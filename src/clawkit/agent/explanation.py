@@ -1,4 +1,4 @@
-"""Why a run has a tool or not, for people and programs: the command line and the gateway."""
+"""Explains why a run has a tool or not, for the command line and the gateway."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clawkit.schema.choose import Provider, token_cost
 
 
 def tool_row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any]:
-    """What there is to know about a tool in one line."""
+    """The facts about a tool for one line."""
     verdict = assembly.decision.verdicts[name]
     entry, tool = CATALOG.get(name), assembly.tools.get(name)
     available = tool is not None or entry is None or entry.available
@@ -40,7 +40,7 @@ def tool_row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any
 
 
 def deferral_row(assembly: Assembly) -> dict[str, Any]:
-    """How many tools are deferred, and what that saves; why none are."""
+    """How many tools are deferred and how much that saves, or why none are."""
     deferral = assembly.deferral
     if not deferral.names:
         return {"deferred": 0, "tokensSaved": 0, "why": deferral.why_not}
@@ -51,7 +51,7 @@ def deferral_row(assembly: Assembly) -> dict[str, Any]:
 def explain_tool(
     name: str, assembly: Assembly, provider: Provider, config: Config
 ) -> dict[str, Any]:
-    """The same with every step that decided about it, and the rules on its arguments."""
+    """`tool_row` with every step that decided about the tool, and the rules on its arguments."""
     traces = assembly.decision.verdicts[name].traces
     rules = [
         {

@@ -54,7 +54,7 @@ CUT_OFF = (
 ABORTED = "interrupted by {} before it finished; it may have taken partial effect"
 SILENT: Mapping[str, str] = {
     "refusal": "refused to answer; rephrase it, or choose another model",
-    "length": "reached its token limit before it said anything; ask for less at a time, have it "
+    "length": "reached its token limit without any output; ask for less at a time, have it "
     "think less, or raise the model's maxTokens",
 }
 """Stop reasons that explain an empty answer: retrying would not help."""
@@ -97,10 +97,10 @@ class Transcript(Protocol):
     """Where a conversation is stored. Messages are durable when a method returns."""
 
     def append(self, message: content.Message, *, is_redacted: bool = False) -> None:
-        """`is_redacted` says that secrets were already removed."""
+        """`is_redacted`: secrets were already removed."""
 
     def compact(self, summary: content.Summary, kept: Sequence[content.Message]) -> None:
-        """Replace everything except the kept messages with the summary."""
+        """Replace everything but the kept messages by the summary."""
 
 
 class PartialAnswer:
@@ -133,7 +133,7 @@ class PartialAnswer:
                 return events.Voided(reason, wait_s, str(model), kind)
 
     def parts(self) -> tuple[content.Text, ...]:
-        """The text without calls: an incomplete call must be neither run nor reported."""
+        """The parts without calls: an incomplete call must be neither run nor reported."""
         text = "".join(self._text)
         return (content.Text(text),) if text.strip() else ()
 
@@ -163,11 +163,11 @@ class Conversation(Struct, eq=False):
     spent_elsewhere: Callable[[], float] = float
     """Returns the cost in dollars of other sessions that count towards the same limit."""
     persist: Callable[[content.ToolResult], content.ToolResult] | None = None
-    """Returns a result as it is to be kept."""
+    """Returns a result in the form to store."""
     is_flushed: bool = False
     """Whether notes were saved since the last compaction."""
     on_flush: Callable[[bool], None] = lambda _is_flushed: None
-    """Called when that changes; may raise `ToolError` if it cannot be stored."""
+    """Called when `is_flushed` changes; may raise `ToolError` if it cannot be stored."""
     restate: Callable[[], str] = str
     """Returns text that a summary must include in addition to the conversation."""
     last_text: str = ""
@@ -175,7 +175,7 @@ class Conversation(Struct, eq=False):
     is_in_turn: bool = False
     """Whether the model would still read a new message in this turn."""
     interrupter: str = "the person"
-    """Who stops this conversation, as the results of unfinished calls say."""
+    """Who stopped this conversation, for the results of unfinished calls."""
     _is_busy: bool = False
     _steering: deque[content.User] = field(default_factory=deque)
     _later: deque[content.User] = field(default_factory=deque)
@@ -184,9 +184,9 @@ class Conversation(Struct, eq=False):
     _counted: int = 0
     """Number of messages of the history included in that count."""
     _left: int = 0
-    """Answers that the turn may still take, after the next one."""
+    """Answers that the turn may still use after the next one."""
     _unsaved: str = ""
-    """The error because of which the conversation could not be stored."""
+    """The error that prevented storing the conversation."""
 
     def steer(self, said: Words) -> None:
         """Add a message that the model reads before its next answer."""
@@ -303,7 +303,7 @@ class Conversation(Struct, eq=False):
         self._tell(events.Said(message, steering))
 
     def _add(self, message: content.Message) -> None:
-        """Store first: the model must never have seen more than what is stored."""
+        """Store first: the model must never see more than is stored."""
         self._store(message)
         self.history.append(message)
         if isinstance(message, content.Assistant):
@@ -317,14 +317,14 @@ class Conversation(Struct, eq=False):
             self._unsaved = str(error)
 
     def why_spent(self) -> str:
-        """Why no model may be asked any more; empty if one may."""
+        """Why no further model requests are allowed; empty if they are."""
         most = self.limits.max_cost
         if most is None or (cost := self.usage.cost + self.spent_elsewhere()) < most:
             return ""
         return f"the session has cost ${cost:.2f}; the limit is ${most:g}"
 
     def spend(self, answer: content.Assistant) -> None:
-        """Count the cost of an answer to a tool, which the model does not see."""
+        """Count the cost of an answer that a tool requested and the model does not see."""
         self.usage = self.usage.plus(answer.usage)
         self._store(msgspec.structs.replace(answer, content=()))
 
@@ -381,7 +381,7 @@ class Conversation(Struct, eq=False):
             self.usage = self.usage.plus(answer.usage)
             if answer.calls or answer.text.strip():
                 break
-            # It is not sent to a model again, but its cost counts.
+            # Not sent to a model again, but its cost counts.
             self._store(answer)
             silent += 1
             if silent == 2 or answer.stop in SILENT:

@@ -1,8 +1,8 @@
 """Notes before compaction: the model writes down what is worth keeping, in a turn of its own.
 
 Nothing of that turn becomes part of the conversation. The request begins like those before it, so
-that providers can use their caches. Of its calls only two work: `read`, and a `write` that adds to
-the notes of the day; it can neither ask a person nor overwrite anything.
+that providers can use their caches. Only two calls work: `read`, and a `write` that appends to the
+notes of the day; the turn can neither ask a person nor overwrite anything.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ saved, answer: done. Do not answer the person now; you will be asked again."""
 
 
 class Talk(Protocol):
-    """What is needed of a conversation."""
+    """The part of a conversation that this module needs."""
 
     run: Run
     model: Model
@@ -65,14 +65,14 @@ def notes_of_today(timezone: str) -> str:
 
 
 def has_place(run: Run) -> bool:
-    """Whether a run can and should save notes. In a workspace without any, such as a repository
-    that is only worked on, none are begun unasked."""
+    """Whether a run can and should save notes. A workspace without notes, such as an ordinary
+    repository, gets none unasked."""
     kept = [os.path.join(run.workspace, name) for name in (FOLDER, "MEMORY.md")]
     return "write" in run.tools and (os.path.isdir(kept[0]) or os.path.isfile(kept[1]))
 
 
 async def flush(talk: Talk, settings: FlushSettings) -> str:
-    """Let the model save notes. Returns the file that was added to, empty if none was. Raises
+    """Let the model save notes. Returns the changed file, empty if none was changed. Raises
     `ModelError`, and `TimeoutError`."""
     file, model, saved = (
         notes_of_today(settings.timezone),
@@ -121,7 +121,7 @@ def _to_message(call: CallRequest, result: Result) -> ToolResult:
 
 
 def restricted_run(run: Run, file: str, on_saved: Callable[[], None]) -> Run:
-    """The run with two tools: `read`, if it has that, and `write`, which only adds to a file."""
+    """The run with two tools: `read`, if it has that, and a `write` that only appends to a file."""
     tools = {name: tool for name, tool in run.tools.items() if name == "read"}
     tools["write"] = _make_append(run.tools["write"], file, on_saved)
     why = f"while notes are saved, only read, and write to {file}, are available"
@@ -163,8 +163,8 @@ def _make_append(tool: Tool, file: str, on_saved: Callable[[], None]) -> Tool:
 
 
 def _is_same(workspace: str, path: str, file: str) -> bool:
-    """Whether a path is that of the file, and the file is not a link: one in a repository would
-    choose where notes go."""
+    """Whether a path is that of the file, and the file is not a link: a link in a repository could
+    redirect notes."""
     place = os.path.join(os.path.realpath(workspace), file)
     said = os.path.normpath(os.path.join(workspace, path))
     return said == os.path.join(workspace, file) and os.path.realpath(said) == place

@@ -28,7 +28,7 @@ def default_model(config: Config, agent: str) -> ModelRef | None:
 
 def _find_model(config: Config, agent: str, name: str) -> ModelRef:
     """The model of an alias, a full name, or an id alone. Raises `ValueError` if it is invalid:
-    policy depends on the provider, which is never guessed."""
+    policy depends on the provider, so it is never guessed."""
     layers = (
         (f"agents.{agent}", config.agents.get(agent)),
         ("agents.defaults", config.agents.defaults),
@@ -51,12 +51,13 @@ def _find_model(config: Config, agent: str, name: str) -> ModelRef:
 
 
 def target_of(model: ModelRef | None) -> Target:
-    """Which provider's schema format a model expects; Anthropic's if the model is unknown."""
+    """The provider whose schema format a model expects; Anthropic if the model is unknown."""
     return target_for(model.provider, model.id) if model else "anthropic"
 
 
 def context_window_of(config: Config, model: ModelRef | None) -> int | None:
-    """Context window of the model in tokens: as configured (a cap first), or else as known."""
+    """Context window of the model in tokens: the configured cap, else the configured or known
+    size."""
     if model is None:
         return None
     names = (name for name in config.models.providers if normalize_provider(name) == model.provider)

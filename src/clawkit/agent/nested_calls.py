@@ -1,4 +1,4 @@
-"""Calls that a tool makes: with the policy, the rules and the approvals of its run."""
+"""Calls that a tool makes, under the policy, rules and approvals of its run."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from clawkit.core.result import Result
 
 MAX_DEPTH = 3
 _chain: ContextVar[tuple[str, ...]] = ContextVar("clawkit_calling_tools", default=())
-"""The tools that called each other up to here."""
+"""The chain of tools that called each other."""
 
 
 class NestedCalls:
-    """The way for a tool to other tools. It gets no more than its caller: the same run decides.
-
-    A pipeline may repeat a call many times, so the loop guard sees only the call of the tool.
+    """Lets a tool call other tools, with no more rights than its caller: the same run decides. A
+    pipeline may repeat a call many times, so the loop guard sees only the call of the tool.
     """
 
     def __init__(self, run: Run) -> None:
@@ -41,7 +40,7 @@ class NestedCalls:
 
 
 def withhold(run: Run, names: Collection[str], why: str) -> Run:
-    """The run without some tools: they cannot be called, nor does any other tool call them."""
+    """The run without some tools, which then cannot be called by the model or by other tools."""
     less = replace(
         run,
         tools={name: run.tools[name] for name in run.tools if name not in names},

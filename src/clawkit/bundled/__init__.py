@@ -1,6 +1,6 @@
-"""The plugins that come with clawkit, and the ones in use: who provides a role.
+"""The bundled plugins, and the lookup of active plugins by role.
 
-Modules are imported on use: a run without plugins loads none of this package but this table.
+Modules are imported on use: a run without plugins loads only this table.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
 
 
 def provide(role: str, around: PluginContext) -> Any:
-    """What provides a role in a run; None if no plugin does."""
+    """The provider of a role in a run; None if no plugin fills it."""
     settings = around.config.plugins
     default = BY_DEFAULT.get(role, "")
     if settings is None and not default:

@@ -69,7 +69,7 @@ class SafeRecorder:
 
 
 class SafeModel:
-    """Raises `ModelError` and nothing else."""
+    """Raises only `ModelError`."""
 
     def __init__(self, make: Callable[[str], Model], name: str) -> None:
         self._own = own = make(name)
@@ -84,11 +84,12 @@ class SafeModel:
             raise
         except Exception as error:  # foreign code
             why = one_line(f"{self.ref} failed: {error!r}", 300)
-            raise ModelError("invalid", why) from error  # which is not tried again
+            raise ModelError("invalid", why) from error  # not retried
 
 
 GUARDS: dict[str, Callable[[Any, Note], Any]] = {
     "diagnostics": SafeDiagnostics,
     "telemetry": SafeRecorder,
 }
-"""What goes around the provider of a role. Others raise where errors are results anyway."""
+"""Wrappers around the providers of roles. Providers of other roles may raise, because their errors
+become results anyway."""

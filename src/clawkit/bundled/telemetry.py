@@ -1,4 +1,4 @@
-"""Sends OpenTelemetry spans of turns, requests and calls, as `diagnostics.otel` says."""
+"""Sends OpenTelemetry spans of turns, requests and calls, configured by `diagnostics.otel`."""
 
 import os
 from typing import TYPE_CHECKING

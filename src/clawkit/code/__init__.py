@@ -1,1 +1,1 @@
-"""Interpreters that run code for tools, and keep its variables."""
+"""Interpreters that run code for tools and keep variables between calls."""

@@ -20,13 +20,13 @@ import sys
 import time
 
 HEAD, TAIL = 30_000, 70_000
-"""Bytes of the output of one call that are kept: the first and the last."""
+"""Bytes kept from the start and the end of one call's output."""
 MAX_TEXT = 100_000
 """Characters of a value or a traceback."""
 MAX_ANSWER = 12 * 1024 * 1024
 """Bytes of one answer of the interpreter."""
 MAX_DIRS, MAX_NAMES = 300, 5_000
-"""Directories that are searched for new files, and names in all of them together."""
+"""Maximum directories searched for new files, and maximum names in all of them."""
 MAX_FILES, MAX_IMAGES = 50, 4
 """New files and images that are reported."""
 NO_NODE = 120
@@ -138,7 +138,7 @@ class Worker:
         err, err_end = os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for fd in (out_end, err_end):
-            # Room for code that prints while this process cannot read.
+            # A large buffer, for code that prints while this process cannot read.
             with contextlib.suppress(OSError):
                 fcntl.fcntl(fd, getattr(fcntl, "F_SETPIPE_SZ", 1031), _PIPE)
         theirs = (nothing, out_end, err_end, requests, answers)

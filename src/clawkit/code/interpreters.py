@@ -19,9 +19,9 @@ from clawkit.process.command import Command
 from clawkit.process.protocols import Commands, Exit, Launch, name_signal
 
 IDLE_S = 1_800.0
-"""How long an unused child is kept."""
+"""Seconds that an unused child is kept."""
 GRACE_S = 2.0
-"""Between the interrupt of a call and killing its child."""
+"""Seconds between the interrupt of a call and killing its child."""
 _START_S = 60.0
 _MAX_ANSWER = 16 * 1024 * 1024
 """Bytes that a child may send about one call. It is untrusted, and killed if it sends more."""
@@ -274,8 +274,8 @@ def _why_lost(answer: _Reply | None, exit_: Exit | None) -> str:
         return "it was killed: too many processes"
     code = answer.exit if answer is not None else exit_.code if exit_ is not None else None
     if code is None:
-        return "it is gone"
+        return "it has ended"
     if code >= 0:
         return f"it exited with code {code}"
-    why = ", as when memory runs out" if code == -signal.SIGKILL else ""
+    why = ", possibly out of memory" if code == -signal.SIGKILL else ""
     return f"it was killed by {name_signal(-code)}{why}"

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 MAX_TEXT = 100_000
 MAX_FIGURES, MAX_FIGURE_BYTES = 4, 1_500_000
 _SOURCES = 100
-"""Calls whose source can still be shown in a traceback."""
+"""Number of calls whose source is kept for tracebacks."""
 _CANCEL_S = 1.0
 _COROUTINE = 0x80
 """CO_COROUTINE of a code object."""
 _PRIVATE = 200
-"""First descriptor of those that are not for the code."""
+"""First descriptor number reserved for this program."""
 
 
 class Interpreter:

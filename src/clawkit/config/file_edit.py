@@ -83,7 +83,7 @@ def _without_nulls(patch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """What is in a value at any depth, apart from objects that are not empty."""
+    """The leaves of a value at any depth: everything except non-empty objects."""
     if isinstance(value, dict) and value:
         for key, each in value.items():
             yield from leaves(each, (*path, key))
@@ -165,7 +165,7 @@ _REFUSED = "the change was refused: it would make the configuration invalid:"
 Judgement = tuple[tuple[Issue, ...], tuple[Issue, ...]]
 """The errors from before an edit, and its new warnings."""
 Judge = Callable[[str | None, str], Judgement]
-"""Is given the text before and after an edit, and raises to refuse it."""
+"""Called with the text before and after an edit; raises to refuse it."""
 
 
 class ConfigChange(NamedTuple):
@@ -277,8 +277,8 @@ def _refuse_included(file: str, text: str, paths: Collection[Path], env: Mapping
 
 
 def _included_at(tree: ConfigTree, own: object, path: Path) -> tuple[str, int] | None:
-    """File and line of a setting, or of what encloses it, if it is not in our own file. Indexes of
-    a list that is merged from several files are meaningless in one of them."""
+    """File and line of a setting, or of its parent, if it is not in the main file. Indexes of a
+    list that is merged from several files are meaningless in one of them."""
     where = spelled(path, tree.value)
     for end in range(1, len(path) + 1):
         joined = value_at(tree.value, where[:end])

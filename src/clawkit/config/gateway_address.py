@@ -1,4 +1,4 @@
-"""The address of a gateway elsewhere: which ones are accepted. It imports almost nothing."""
+"""Validates the address of a remote gateway. Imports almost nothing."""
 
 from typing import NamedTuple
 
@@ -13,7 +13,7 @@ class GatewayAddress(NamedTuple):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine for certain, whatever its resolver says."""
+    """Whether a host is certainly this machine, regardless of the resolver."""
     if host in _LOOPBACK:
         return True
     parts = host.split(".")
@@ -21,8 +21,8 @@ def is_loopback(host: str) -> bool:
 
 
 def read_address(url: str) -> GatewayAddress:
-    """Read an address. Raises ValueError, also for one where everyone on the way could read the
-    secret and all that is said."""
+    """Parse an address. Raises ValueError, including for unencrypted connections to other
+    machines."""
     from urllib.parse import urlsplit
 
     try:

@@ -107,8 +107,8 @@ class Node(msgspec.Struct, eq=False, gc=False):
     """A value and its span `[start, end)` in the text.
 
     `source` is what was passed to `parse`. Objects have `members`, arrays have `items`; callers
-    must not change them. A large file has many nodes, and none refers to itself: they are no work
-    for the garbage collector, which would stop all threads.
+    must not change them. Nodes are exempt from garbage collection, which would stop all threads for
+    a large file; they contain no cycles.
     """
 
     value: Any

@@ -209,7 +209,7 @@ def check(raw: Any, locate: Locate, *, every_error: bool = False) -> tuple[Confi
 
 
 def cut_off(issues: Sequence[Issue], count: int) -> list[Issue]:
-    """The first issues, as many as a person wants to see at once, and how many are left."""
+    """The first issues, up to a readable number, and the number of others."""
     more = count - MAX_SHOWN
     rest = [Issue("", f"there are {more} more errors after these")] if more > 0 else []
     return [*issues[:MAX_SHOWN], *rest]

@@ -27,7 +27,7 @@ a bag."""
 def secrets_of(value: Any) -> Iterator[str]:
     """The secret strings in a configuration, to be redacted elsewhere.
 
-    Not all that `masked` hides: in a bag, many values are ordinary words such as `production`.
+    Fewer than `masked` hides: in a bag, many values are ordinary words such as `production`.
     """
     for key, text, shape, hide, in_bag in _leaves(value, ROOT):
         if hide and isinstance(text, str) and not _is_shown(text, shape):
@@ -67,7 +67,7 @@ def _leaves(
 
 def masked(value: Any, shape: Shape = ROOT, *, hide: bool = False, mask: str = "") -> Any:
     """A copy of a value with its secrets masked; references to secrets stay. `mask` replaces every
-    text with a secret in it as a whole."""
+    string that contains a secret completely."""
     redactor = Redactor()
 
     def show(value: Any, shape: Shape, hide: bool) -> Any:

@@ -18,7 +18,7 @@ def expand(path: str, env: Mapping[str, str]) -> str:
 
 
 def resolve(given: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Absolute paths without links, of those that a setting names."""
+    """The absolute paths of a setting, with links resolved."""
     return tuple(os.path.realpath(expand(each, env)) for each in given)
 
 
@@ -53,7 +53,7 @@ commands_dir = _in_home("commands")
 gateway_dir = _in_home("gateway")
 """Keys and tokens of the gateway, which no tool may read."""
 mcp_dir = _in_home("mcp")
-"""What MCP servers listed, and the tokens for them."""
+"""Listings of MCP servers, and tokens for them."""
 approvals_file = _in_home("exec-approvals.json")
 """The approvals file, which people may edit."""
 waiting_file = _in_home("approvals.sqlite")
@@ -63,11 +63,11 @@ cron_file = _in_home("cron.sqlite")
 sessions_file = _in_home("sessions.sqlite")
 """The database of sessions, unless `session.store` names another."""
 search_cache_file = _in_home("cache", "web-search.sqlite")
-"""Answers of search services, kept for a while."""
+"""Cached answers of search services."""
 audit_file = _in_home("logs", "exec-approvals.jsonl")
 """The log of every decision about a command."""
 web_cache_file = _in_home("cache", "web.sqlite")
-"""Fetched pages, kept for a while."""
+"""Cached pages."""
 memory_dir = _in_home("memory")
 """The indexes of memory, one for each agent and workspace."""
 skills_dir = _in_home("skills")
@@ -77,7 +77,7 @@ skills_dir = _in_home("skills")
 def skill_dirs(
     env: Mapping[str, str], workspace: str, extra: Sequence[str] = ()
 ) -> list[tuple[str, SkillSource]]:
-    """The existing directories with skills, the one that wins first, each with its kind."""
+    """The existing directories with skills and their kinds, in order of precedence."""
     places: list[tuple[str, SkillSource]] = [
         (os.path.join(workspace, "skills"), "workspace"),
         (os.path.join(workspace, ".agents/skills"), "workspace"),
@@ -95,23 +95,23 @@ def include_roots(env: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def attachments_dir(env: Mapping[str, str], session: str) -> str:
-    """Files that came with the task of a sub-agent, by the key of its session."""
+    """Attachments of a sub-agent's task, by the key of its session."""
     return os.path.join(home(env), "attachments", _digest(session))
 
 
 def worktrees_dir(env: Mapping[str, str], session: str) -> str:
-    """Worktrees of the sub-agents that a session started, by its key."""
+    """Worktrees of the sub-agents of a session, by its key."""
     return os.path.join(home(env), "worktrees", _digest(session))
 
 
 def pages_dir(env: Mapping[str, str], session: str = "") -> str:
-    """Pages that were too long for an answer, by the key of the session; without it, of all."""
+    """Pages that were too long for a result, by session key; without one, of all sessions."""
     folder = os.path.join(home(env), "pages")
     return os.path.join(folder, _digest(session)) if session else folder
 
 
 def _digest(key: str) -> str:
-    """A name of one length for whatever a session is called."""
+    """A fixed-length name for a session key."""
     import hashlib  # few runs need it
 
     return hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:32]

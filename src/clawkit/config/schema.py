@@ -1,4 +1,4 @@
-"""Which settings exist: lookup by path in any spelling, keys of the reference implementation that
+"""The known settings: lookup by path in any spelling, keys of the reference implementation that
 clawkit does not use, and the JSON Schema."""
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def in_force(value: Any, path: Sequence[str | int]) -> Any:
             if value is None and isinstance(
                 shape := layout.shapes.get(str(step)), section.DeferredShape
             ):
-                value = shape.sections[0]()  # not built, because the file does not have it
+                value = shape.sections[0]()  # not built, because it is not in the file
         else:
             value = value_at(value, (step,))
     return value
@@ -215,8 +215,8 @@ _INCLUDE_SCHEMA = {
 
 @cache
 def json_schema() -> dict[str, Any]:
-    """A schema that accepts what `check` does, and conflicts, but no snake_case spellings. It must
-    not be changed: making it takes long, so all who ask get the same one."""
+    """A schema that accepts what `check` does, and conflicts, but no snake_case spellings. Cached,
+    because generating it takes long: callers must not modify it."""
     sections = all_sections()  # also loads them
     schema: dict[str, Any] = _without_null(msgspec.json.schema(Config))
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"

@@ -1,4 +1,4 @@
-"""The ids of search services, which the configuration may name."""
+"""The ids of search services for the configuration."""
 
 _SAME = (
     *("brave", "minimax", "perplexity", "firecrawl", "exa", "tavily", "parallel", "parallel-free"),
@@ -8,4 +8,4 @@ SEARCH_ENTRIES = {**dict(zip(_SAME, _SAME, strict=True)), "gemini": "google"}
 SEARCH_ENTRIES |= {"grok": "xai", "kimi": "moonshot"}
 """Each with the name of its settings: `plugins.entries.<name>.config.webSearch`."""
 SEARCH_SETTINGS = frozenset(SEARCH_ENTRIES.values())
-"""Entries of `plugins.entries` that are no plugins here, but may be in other programs."""
+"""Entries of `plugins.entries` that are not plugins here, but may be in other programs."""

@@ -33,7 +33,7 @@ from msgspec import Meta
 from clawkit.text import nearest
 
 Conflict = tuple[str | tuple[str | int, ...], str, str]
-"""The key in the section, or the path below it; what is wrong; how to fix it."""
+"""The key in the section, or the path below it; the error; the fix."""
 
 _NOTHING: tuple[Any, ...] = (None, "", [], {})
 
@@ -230,7 +230,7 @@ class SecretRef(Section):
     source: Literal["env", "file", "exec", "store"]
     """Where it is: an environment variable, a file, or a command. `store` fails when used."""
     id: Name  #: Which one: a variable, a JSON pointer into the file, or an id for the command.
-    provider: str = "default"  #: Entry of `secrets.providers` that says how to read it.
+    provider: str = "default"  #: Entry of `secrets.providers` that defines how to read it.
 
     @classmethod
     def conflicts(cls, raw: dict[str, Any]) -> Iterable[Conflict]:
@@ -428,7 +428,7 @@ def snake_case(name: str) -> str:
 
 
 def describe(shape: Shape) -> str:
-    """What is expected, in words: `a whole number from 1 to 10`."""
+    """The expected value, in words: `a whole number from 1 to 10`."""
     parts = []
     if shape.boolean:
         parts.append("true or false")

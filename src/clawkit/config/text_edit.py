@@ -66,8 +66,8 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 
 
 def rewrite(text: str, root: json5.Node, value: Any, *, keep_lines: bool = False) -> str:
-    """`text` with the scalars of `value`, which has the structure of `root`; with `keep_lines`, the
-    lines of those that were longer than a line stay."""
+    """`text` with the scalars of `value`, which has the structure of `root`; with `keep_lines`,
+    multi-line scalars keep their number of lines."""
     edits = _changes(text, root, value, style_of(text, root))
     lines = "\n" if keep_lines else ""
     return apply(text, ((a, b, new + lines * text.count("\n", a, b)) for a, b, new in edits))
@@ -158,8 +158,8 @@ def _skip_back(text: str, pos: int, chars: str) -> int:
 def insert(
     text: str, node: json5.Node, entries: list[Entry], style: Style, base: str
 ) -> tuple[list[Edit], str | None]:
-    """The edits that put `entries` at the end of an object or a list, whose line has the indent
-    `base`; and the new indent of what is in it already, if they move that to lines of its own."""
+    """The edits that append `entries` to an object or list whose line has the indent `base`, and
+    the new indent of its existing entries, if they are moved to separate lines."""
     slots = _slots(text, node)
     close = node.end - 1
     stop = _skip_back(text, close, json5.SPACE)
@@ -342,7 +342,7 @@ def _find(root: json5.Node, path: Path) -> json5.Node:
 
 
 def _changes(text: str, node: json5.Node, value: Any, style: Style) -> Iterator[Edit]:
-    """The edits that remove or replace; `_additions` makes those that add."""
+    """The edits that remove or replace; additions are made by `_additions`."""
     old = node.value
     if isinstance(old, dict) and isinstance(value, dict):
         gone = {member.node.start for key, member in node.members.items() if key not in value}
@@ -360,8 +360,8 @@ def _changes(text: str, node: json5.Node, value: Any, style: Style) -> Iterator[
 def _additions(
     text: str, node: json5.Node, value: Any, style: Style, moved: str | None = None
 ) -> Iterator[Edit]:
-    """The edits that add what `node` lacks. `moved` is the indent of its line, if others move it:
-    then all that is below is on that line, too."""
+    """The edits that add entries missing in `node`. `moved` is the indent of its line, if other
+    edits move it; everything below is then on that line as well."""
     below: list[tuple[json5.Node, Any]] = []
     entries: list[Entry] = []
     if isinstance(node.value, dict):

@@ -71,7 +71,7 @@ _SECOND = "This is the second loop in this turn, so the turn ends here"
 
 
 class LoopHit(msgspec.Struct, frozen=True):
-    """A loop, or what may become one."""
+    """A loop, or a potential one."""
 
     detector: Detector
     times: int  # all repeats, for the warning threshold

@@ -1,8 +1,8 @@
 """Which calls are the same, and which results are equivalent.
 
 Calls are the same if tool and parameters are; the order of keys, and whether the parameters came as
-an object or as JSON text, make no difference. Results are equivalent if they differ only in what
-varies every time: times, durations, process ids, names of temporary files.
+an object or as JSON text, make no difference. Results are equivalent if they differ only in values
+that vary every time: times, durations, process ids, names of temporary files.
 
 Nothing here raises, whatever the input.
 """
@@ -22,7 +22,7 @@ from clawkit.core.result import Result
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
-"""How much of a value is compared. No call with more is executed."""
+"""Maximum compared part of a value. Calls with more are not executed."""
 EDGE = 16_000
 """Characters at both ends of a text in which variable parts are ignored."""
 

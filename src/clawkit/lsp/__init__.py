@@ -1,1 +1,1 @@
-"""Language servers: problems that an edit brings into a file."""
+"""Language servers: problems that an edit introduces."""

@@ -1,5 +1,5 @@
-"""One language server for one project, from its start to its end: its documents, their diagnostics,
-and which of them a change introduced."""
+"""One language server for one project: its lifetime, its documents, and the diagnostics that a
+change introduced."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MAX_CODE = 100
 _SEVERITIES: dict[int, Severity] = {1: "error", 2: "warning"}
 _LINE_END = re.compile(r"\r\n|\r|\n")
 MAX_OPEN = 50
-"""Documents that are kept open; the oldest is closed for the next one."""
+"""Maximum open documents; the oldest is closed for the next one."""
 SETTLE_S = 0.1
 """Silence after which the diagnostics of a server without versions count as complete."""
 _TRIES = 5

@@ -1,1 +1,1 @@
-"""Pictures and documents: decoded in a process of their own."""
+"""Decodes images and documents in separate processes."""

@@ -5,7 +5,7 @@ limits its memory, time and files before it reads the first byte.
 
 Standard input is a line of JSON, with `op`, its parameters and the `size` of the data, then the
 data. Standard output is a line of JSON, then the texts and images, with their `sizes` in that line.
-A line with `reason` says why there are none, one with `missing` which library is not installed.
+A line with `reason` explains a failure, one with `missing` names a library that is not installed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Vectors for passages, made in the background, and for queries; keywords serve in the meantime."""
+"""Embeds passages in the background, and queries; meanwhile, keywords are used."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from clawkit.memory.vectors import VectorIndex, pack
 from clawkit.models.protocols import ErrorKind, ModelError
 
 _FINAL: frozenset[ErrorKind] = frozenset({"auth", "billing", "not_found", "invalid", "refused"})
-"""Errors that only a person can do something about."""
+"""Errors that only a person can fix."""
 COOLDOWN_S, FINAL_COOLDOWN_S = 60.0, 600.0
-"""How long a service is not asked after a failure; longer if trying again cannot help."""
+"""Seconds that a service is not used after a failure; longer if a retry cannot help."""
 STOP_S = 3.0
-"""How long the batch in flight is waited for: it is paid for."""
+"""Seconds to wait for the batch in flight, because it is paid for."""
 
 log = logging.getLogger(__name__)
 
 
 class Embedding:
-    """The embedders of one index, the first that works in use. For one event loop."""
+    """The embedders of one index; uses the first that works. Bound to one event loop."""
 
     def __init__(self, embedders: Embedders, vectors: VectorIndex, redact: Redact = str) -> None:
         """`redact` masks secrets that became known after the passages were indexed."""
@@ -33,22 +33,22 @@ class Embedding:
         self._vectors, self._redact = vectors, redact
         self._task: asyncio.Task[None] | None = None
         self._is_stopping = False
-        """Whether no further batch is begun."""
+        """Whether to start no further batches."""
         self._until: dict[int, float] = {}
-        """When each embedder may be asked again."""
+        """When each embedder may be used again."""
         self._rest_until = 0.0
-        """When vectors are made again after they could not be stored: each of them costs."""
+        """When to embed again after vectors could not be stored, because each one costs."""
         self._problems: dict[int, str] = {}
 
     @property
     def active(self) -> Embedder | None:
-        """The one in use; the first of all while none can be asked."""
+        """The embedder in use; the first one if none is available."""
         at = self._ready()
         return self._embedders[at or 0] if self._embedders else None
 
     @property
     def problem(self) -> str:
-        """Why vectors are missing or of the fallback; empty if nothing failed."""
+        """Why vectors are missing or come from the fallback; empty if nothing failed."""
         found = (self._settings_problem, *self._problems.values(), self._vectors.problem)
         return "; ".join(filter(None, found))
 
@@ -69,9 +69,9 @@ class Embedding:
         return space_of(self._embedders[at]), vector
 
     async def check(self) -> None:
-        """Find out what keeps embedders from being asked, such as a missing key. Sends nothing."""
+        """Find configuration problems of embedders, such as a missing key. Sends nothing."""
         for at, each in enumerate(self._embedders):
-            check = getattr(each, "check", None)  # those of plugins have none
+            check = getattr(each, "check", None)  # embedders of plugins have none
             try:
                 if check and at not in self._problems:
                     await check()
@@ -79,20 +79,20 @@ class Embedding:
                 self._problems[at] = str(error)
 
     async def count(self) -> int:
-        """How many passages have a vector."""
+        """The number of passages with a vector."""
         if not self.active:
             return 0
         found: int = await in_thread(self._vectors.count, space_of(self.active))
         return found
 
     def start(self) -> None:
-        """Make vectors for new passages, unless that is under way."""
+        """Start embedding new passages, unless already running."""
         is_idle = not self._is_stopping and (self._task is None or self._task.done())
         if is_idle and self._ready() is not None and time.monotonic() >= self._rest_until:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def finish(self) -> None:
-        """Make all vectors now, also with a service that failed shortly before."""
+        """Embed all passages now, even with a service that failed shortly before."""
         await self._stop()
         self._until.clear()
         self._rest_until, self._is_stopping = 0.0, False
@@ -113,7 +113,7 @@ class Embedding:
                 await bounded(task, STOP_S)
 
     async def _run(self) -> None:
-        """The root of the task: it must not fail, because nothing waits for it."""
+        """Task root: must not fail, because nothing awaits it."""
         try:
             while (at := self._ready()) is not None:
                 try:
@@ -124,7 +124,7 @@ class Embedding:
                 return
         except (ClawkitError, OSError) as error:
             self._rest_until = time.monotonic() + COOLDOWN_S
-            log.warning("memory: no vectors were made: %s", error)
+            log.warning("memory: embedding failed: %s", error)
 
     async def _embed_all(self, at: int) -> None:
         name, after = self._embedders[at].provider, 0
@@ -137,16 +137,17 @@ class Embedding:
             made = await self._ask(at, list(texts.values()), "document")
             given = dict(zip(texts, made, strict=True))
             if await in_thread(self._vectors.put, spaces[at], given):
-                # All others have to be made again: not at once, because it may happen each time.
+                # All others must be made again, but not immediately, because this may happen each
+                # time.
                 raise ModelError("malformed", f"{name} changed the length of its vectors")
             after = waiting[-1][0]
 
     async def _ask(self, at: int, texts: list[str], purpose: Purpose) -> list[bytes]:
-        """Vectors in their stored form. Raises `ModelError`, whatever a plugin does."""
+        """Vectors in their stored form. Raises only `ModelError`, whatever a plugin does."""
         embedder = self._embedders[at]
         name = embedder.provider
         try:
-            # A service has its own limit, which is shorter.
+            # Services have their own, shorter limit.
             limit_s = self._times.limit_s(purpose) * 1.1
             made = await bounded(embedder.embed([*map(self._redact, texts)], purpose), limit_s)
             check_vectors(name, made, len(texts))
@@ -156,7 +157,7 @@ class Embedding:
             raise
         except TimeoutError:
             raise ModelError("timeout", f"{name} did not embed in time") from None
-        except Exception as error:  # code of others
+        except Exception as error:  # third-party code
             raise ModelError("server", f"{name} failed: {type(error).__name__}: {error}") from error
 
     def _note(self, at: int, error: ModelError) -> None:

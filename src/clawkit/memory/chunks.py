@@ -1,4 +1,4 @@
-"""Splitting a note into passages, with their lines."""
+"""Splits a note into passages, with their line numbers."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MAX_TRAIL = 200
 
 class NoteChunk(Struct, frozen=True):
     start_line: int
-    """From 1; both are inclusive."""
+    """Counted from 1; both are inclusive."""
     end_line: int
     text: str
     trail: str = ""
-    """The headings that it is below, except those in the text."""
+    """The headings above it, except those in its text."""
 
 
 class _Line(Struct, frozen=True):
@@ -32,7 +32,7 @@ class _Line(Struct, frozen=True):
     text: str
     weight: int
     level: int = 0
-    """Of a heading; else 0."""
+    """Level of a heading; else 0."""
 
 
 def split_note(text: str) -> Iterator[NoteChunk]:
@@ -63,7 +63,7 @@ def split_note(text: str) -> Iterator[NoteChunk]:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    """The lines; one that is longer than a passage in pieces."""
+    """The lines; one longer than a passage is split."""
     fenced = ""
     for number, line in enumerate(text.split("\n"), 1):
         level = 0
@@ -80,8 +80,8 @@ def _lines(text: str) -> Iterator[_Line]:
 
 
 def _pieces(line: str) -> Iterator[str]:
-    """Parts of a long line, cut at a blank if one is near. Each has up to half of the weight of a
-    passage, so that there is room for an overlap."""
+    """Parts of a long line, cut at a blank if one is near. Each has at most half the weight of a
+    passage, to leave room for an overlap."""
     at, step = 0, MAX_WEIGHT // 2
     while at < len(line):
         piece = line[at : at + step]

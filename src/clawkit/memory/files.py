@@ -1,8 +1,8 @@
-"""Which files are memory, and reading them.
+"""Finds and reads the files that are memory.
 
-Notes are `MEMORY.md`, `memory.md`, `USER.md` and `memory/**/*.md` in the workspace, and what
-`extraPaths` names. Links are not followed, neither while listing nor while reading, so that a note
-cannot be a way out of these places.
+Notes are `MEMORY.md`, `memory.md`, `USER.md` and `memory/**/*.md` in the workspace, and the files
+in `extraPaths`. Links are followed neither when listing nor when reading, so that notes cannot lead
+out of these places.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ EXCERPT_LINES, EXCERPT_CHARS = 120, 12_000
 _NAMES = ("MEMORY.md", "memory.md", "USER.md")
 _FOLDER = "memory"
 _RACY_NS = 100_000_000
-"""A file that changed this shortly before it was read may change again with the same time stamp:
-kernels count in ticks of some milliseconds."""
+"""A file that changed this shortly before it was read may change again with the same timestamp,
+because kernels count in ticks of a few milliseconds."""
 _READ_AGAIN = 3
 UNSURE = "?"
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]")
-"""In names: what is not text, and what could pretend to be another line where a path is shown."""
+"""Characters in names that are not text, or could fake another line where a path is shown."""
 
 
 Redact = Callable[[str], str]
 
 
 class FileRoot(Struct, frozen=True):
-    """A directory that has notes."""
+    """A directory with notes."""
 
     folder: str
     """Its real path."""
     prefix: str = ""
-    """What precedes a path in it where it is shown: empty for the workspace."""
+    """Prefix of its paths when shown; empty for the workspace."""
     names: tuple[str, ...] = ()
     """Single files."""
     below: str | None = None
-    """All in this directory of it, as far as the glob matches."""
+    """Subdirectory in which all files that match the glob are notes."""
     glob: Glob | None = None
-    """Which files; None for Markdown."""
+    """Matches the files; None for Markdown."""
 
     @property
     def place(self) -> str:
-        """The workspace, or what `extraPaths` named."""
+        """The workspace, or an entry of `extraPaths`."""
         is_own = self.names and self.below
         inside = "." if is_own else self.below or self.names[0]
         return os.path.normpath(os.path.join(self.folder, inside))
@@ -81,14 +81,14 @@ class FileRoot(Struct, frozen=True):
 
 class Scan(Struct, frozen=True):
     stamps: Mapping[str, str]
-    """Shown path -> what changes with the file."""
+    """Shown path -> a stamp that changes with the file."""
     problems: Sequence[str]
 
 
 class Note(Struct, frozen=True):
     text: str
     stamp: str
-    """Starts with `UNSURE` if the file may have changed since without a trace."""
+    """Starts with `UNSURE` if the file may have changed without a new timestamp."""
 
 
 class NoteFiles:
@@ -103,8 +103,8 @@ class NoteFiles:
         hard_links: bool = True,
         redact: Redact = str,
     ) -> None:
-        """Without `hard_links`, files with several names are refused: they may be others'.
-        `redact` masks secrets in whole files, because a part may hold half of one; it keeps the
+        """Without `hard_links`, files with several names are refused: they may be foreign files.
+        `redact` masks secrets in whole files, because a part may contain half of one; it keeps the
         number of lines."""
         self._workspace = os.path.realpath(workspace)
         self._hard_links = hard_links
@@ -126,7 +126,8 @@ class NoteFiles:
         return FileRoot(folder, prefix, below=inside, glob=glob)
 
     def scan(self) -> Scan:
-        """All notes as they are now. Does not raise: what cannot be listed is a problem."""
+        """All current notes. Does not raise: directories that cannot be listed are reported as
+        problems."""
         stamps: dict[str, str] = {}
         problems: list[str] = []
         for root in self.roots:
@@ -139,7 +140,7 @@ class NoteFiles:
                 for path, info in _list(fd, root, problems):
                     if len(stamps) >= MAX_FILES:
                         problems.append(
-                            f"there are more than {MAX_FILES:,} files; the rest is left out"
+                            f"there are more than {MAX_FILES:,} files; the rest is ignored"
                         )
                         return Scan(stamps, problems[:MAX_PROBLEMS])
                     stamps[root.prefix + path] = _stamp(info)
@@ -148,12 +149,12 @@ class NoteFiles:
         return Scan(stamps, problems[:MAX_PROBLEMS])
 
     def read(self, path: str) -> Note:
-        """A note by the path that is shown. Raises `FileNotFoundError`, and `ToolError` for what is
-        not a note, or cannot be read."""
+        """A note by its shown path. Raises `FileNotFoundError`, and `ToolError` if it is not a note
+        or cannot be read."""
         root, inside = self._find(path)
         for _ in range(_READ_AGAIN):
             data, info, after = self._bytes(root, inside, path)
-            # Another process may be writing: what was read may be half of it.
+            # Another process may be writing, so the content may be incomplete.
             if is_still := _stamp(info) == after:
                 break
         is_old = time.time_ns() - info.st_mtime_ns > _RACY_NS
@@ -166,7 +167,7 @@ class NoteFiles:
             raise ToolError(f"{path}: is not UTF-8 text (byte {error.start})") from None
 
     def excerpt(self, path: str, start_line: int, lines: int | None, max_chars: int) -> Excerpt:
-        """Lines of a note. Raises `ToolInputError` for what is not a note."""
+        """Lines of a note. Raises `ToolInputError` if it is not a note."""
         try:
             text = self.read(path).text
         except FileNotFoundError:
@@ -214,8 +215,8 @@ class NoteFiles:
 
 
 def _resolve(place: str, workspace: str, max_links: int = 40) -> str:
-    """A place without links on the way to it, which are the user's, but with those inside the
-    workspace: one of these may have come with a repository."""
+    """Resolve the user's links on the way to a place, but keep those inside the workspace, which
+    may have come with a repository."""
     found = "/"
     for name in place.split("/"):
         is_own = is_below(found, workspace)
@@ -229,7 +230,7 @@ def _resolve(place: str, workspace: str, max_links: int = 40) -> str:
 def _list(
     root_fd: int, root: FileRoot, problems: list[str]
 ) -> Iterator[tuple[str, os.stat_result]]:
-    """The files of a root that are notes, by their path in it."""
+    """The notes of a root, by their path in it."""
     for name in root.names:
         try:
             info = os.stat(name, dir_fd=root_fd, follow_symlinks=False)
@@ -259,14 +260,14 @@ def _list(
                         continue
                     path = f"{inside}/{name}" if inside else name
                     if not name.isprintable() and _UNUSABLE.search(name):
-                        problems.append(f"{root.prefix}{lead}{name!a}: rename it; left out")
+                        problems.append(f"{root.prefix}{lead}{name!a}: ignored; rename it")
                     elif (is_wanted := root.wants(path)) and entry.is_file(follow_symlinks=False):
                         yield lead + name, entry.stat(follow_symlinks=False)
                     elif entry.is_dir(follow_symlinks=False):
                         if depth < MAX_DEPTH:
                             folders.append((path, depth + 1))
                         else:
-                            problems.append(f"{root.prefix}{lead}{name}: is too deep; left out")
+                            problems.append(f"{root.prefix}{lead}{name}: ignored, too deep")
                     elif is_wanted:
                         problems.append(f"{root.prefix}{lead}{name}: is a link; links are refused")
         except OSError as error:

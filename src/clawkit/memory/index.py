@@ -1,7 +1,7 @@
 """The index: one SQLite file with the passages of all notes, their words and their vectors.
 
-It only has what can be made again, so a damaged one is put aside and built anew. Several processes
-may use it: each file is replaced in one transaction, and only if its content has changed.
+It contains only derived data, so a damaged one is moved aside and rebuilt. Several processes may
+use it: each file is replaced in one transaction, and only if its content has changed.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 SESSION_ROOT = "sessions/"
 _APPLICATION = 0x636C6D34
-"""Another one for another schema: an index of that is not migrated, but built again."""
+"""Changes with the schema: an old index is not migrated but rebuilt."""
 _SESSIONS_FROM, _END = 1 << 40, 1 << 62
 RANGES: Mapping[Corpus, tuple[int, int]] = {
     "memory": (0, _SESSIONS_FROM - 1),
     "sessions": (_SESSIONS_FROM, _END),
     "all": (0, _END),
 }
-"""Numbers of the passages by their source: ranges are all that FTS5 filters by without a join."""
+"""Ranges of passage numbers by source, because FTS5 can filter only ranges without a join."""
 _TOKENIZER = ("remove_diacritics", "2", "categories", "L* M* N* Co")
 _SCHEMA = """
 CREATE TABLE file (
@@ -58,11 +58,11 @@ CREATE TABLE vector (
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
-"""What is written in one transaction; each file is always whole."""
+"""Limits of one transaction; files are never split."""
 _LOCK_WAIT_S = 10.0
 _MAX_COUNTED = 2_000
 _MAX_WORK = 20_000
-"""Passages times terms that are compared for one query, which takes about 7 ms."""
+"""Maximum passages times terms compared for one query, which takes about 7 ms."""
 
 T = TypeVar("T")
 
@@ -71,13 +71,13 @@ class PastSessions(Protocol):
     """The past sessions of one agent. Methods are called in a thread."""
 
     def stamps(self) -> Mapping[str, str]:
-        """Id of each session -> what changes with it."""
+        """Id of each session -> a stamp that changes with it."""
 
     def read(self, id_: str) -> str:
-        """What was said, redacted; empty for an unknown session."""
+        """The messages, redacted; empty for an unknown session."""
 
     def may_see(self, id_: str) -> bool:
-        """Whether the session that searches may see this one."""
+        """Whether the searching session may see this one."""
 
 
 class _Reading(Struct, frozen=True):
@@ -95,7 +95,7 @@ class MemoryIndex:
     """All methods block, and raise `ToolError` if the file cannot be used."""
 
     def __init__(self, path: str, workspace: str = "") -> None:
-        """The workspace is recorded, because the name of the file does not tell it."""
+        """The workspace is recorded, because the file name does not contain it."""
         self._workspace = os.fsencode(workspace)
         self._database = Database(
             path,
@@ -109,17 +109,17 @@ class MemoryIndex:
         self._known: dict[str, str] = {}
         self._known_at: object = None
         self._counts: dict[str, int] = {}
-        """How many passages have a term: counting them takes as long as comparing some."""
+        """Cached number of passages per term, because counting is slow."""
         self._counted_at: object = None
         self._syncing = threading.Lock()
         self.pending = 0
-        """Files that are not indexed yet, as far as is known."""
+        """Known number of files that are not indexed yet."""
 
     def close(self) -> None:
         self._database.close()
 
     def recovering(self, work: Callable[[], T]) -> T:
-        """The result of the work; a damaged file is removed, and all of the work done again."""
+        """Run the work; if the file is damaged, remove it and run the work again."""
         try:
             return work()
         except DamagedError:
@@ -130,7 +130,7 @@ class MemoryIndex:
             return work()
 
     def run(self, work: Callable[[Connection], T], *, write: bool = False) -> T:
-        """The result of the work, in a transaction for a change."""
+        """Run the work, in a transaction if it writes."""
         with self._database.writing() if write else self._database.using() as db:
             return work(db)
 
@@ -142,7 +142,7 @@ class MemoryIndex:
         stop: threading.Event,
         on_progress: OnProgress | None = None,
     ) -> None:
-        """Bring the index up to date, or as far as it got until `stop` was set."""
+        """Update the index, until done or `stop` is set."""
         with self._syncing:
             changed, gone, scan = self.changed(files, transcripts)
             is_less = bool(gone) or not self._known.keys().isdisjoint(changed)
@@ -167,16 +167,16 @@ class MemoryIndex:
                     if on_progress:
                         on_progress(at, len(changed))
                     batch, size, until = [], 0, time.monotonic() + _BATCH_S
-            if len(changed) > _BATCH_FILES:  # in one piece, words are found in less time
+            if len(changed) > _BATCH_FILES:  # merging the segments makes searches faster
                 sql = "INSERT INTO words (words) VALUES ('optimize')"
                 self.run(lambda db: db.execute(sql), write=True)
-            if is_less:  # the log has pages from before
+            if is_less:  # the log still contains old pages
                 self.run(lambda db: db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall())
 
     def changed(
         self, files: NoteFiles | None, transcripts: PastSessions | None
     ) -> tuple[dict[str, str], list[str], Scan]:
-        """What is not indexed as it is now, with its stamp; what is gone; and all there is."""
+        """Outdated files with their stamps, removed files, and all files."""
         scan = files.scan() if files else Scan({}, ())
         sessions = transcripts.stamps() if transcripts else {}
         wanted = {**scan.stamps, **{SESSION_ROOT + id_: at for id_, at in sessions.items()}}
@@ -186,7 +186,7 @@ class MemoryIndex:
         return changed, gone, scan
 
     def _read_known(self, db: Connection) -> dict[str, str]:
-        """Path -> stamp of what is indexed; read again only if that has changed."""
+        """Path -> stamp of indexed files; reloaded only after a change."""
         if (at := version(db)) != self._known_at:
             self._known = dict(db.execute("SELECT path, stamp FROM file"))
             self._known_at = at
@@ -201,7 +201,7 @@ class MemoryIndex:
         self.run(write, write=True)
 
     def clear(self) -> None:
-        """Forget everything except vectors."""
+        """Remove everything except vectors."""
 
         def clear(db: Connection) -> None:
             db.execute("DELETE FROM file; DELETE FROM chunk")
@@ -211,12 +211,12 @@ class MemoryIndex:
             self.run(clear, write=True)
 
     def split(self, text: str) -> Sequence[str]:
-        """The words of a text, as the index splits it."""
+        """The words of a text, as split by the index."""
         return self.run(lambda db: _tokens(db, text, "unicode61", *_TOKENIZER))
 
     def match(self, terms: Sequence[str], corpus: Corpus, limit: int) -> list[tuple[int, float]]:
-        """Passages with any of the terms, best first: number, and a score that grows with the
-        match. Frequent terms, which hardly change the order, are left out if they take too long."""
+        """Passages with any of the terms, best first: number and score (higher is better). Frequent
+        terms, which hardly affect the order, are left out if they take too long."""
         sql = (
             "SELECT rowid, -rank FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
             " ORDER BY rank LIMIT ?"
@@ -230,7 +230,7 @@ class MemoryIndex:
                     self._counts[term] = _frequency(db, term)
             counted = sorted((self._counts[term], term) for term in terms if self._counts[term])
             found: Any = []
-            while counted and not found:  # what has the rare words may not be in the corpus
+            while counted and not found:  # passages with the rare words may not be in the corpus
                 totals = accumulate(count for count, _ in counted)
                 kept = [
                     term
@@ -244,7 +244,7 @@ class MemoryIndex:
         return self.run(match)
 
     def passages(self, scores: Mapping[int, float], *, text: bool = False) -> dict[int, Hit]:
-        """Passages by their number, with their whole text if wanted."""
+        """Passages by their numbers, with their full text if requested."""
         shown = "text" if text else "''"
         sql = (
             f"SELECT chunk.id, file.path, start_line, end_line, source, {shown} FROM json_each(?)"  # noqa: S608
@@ -260,7 +260,7 @@ class MemoryIndex:
     def status(
         self, files: NoteFiles | None = None, transcripts: PastSessions | None = None
     ) -> IndexStatus:
-        """What is indexed, and how that differs from what there is. Creates no file."""
+        """The state of the index compared with the files. Creates no file."""
         if not os.path.lexists(self.path):
             scan = files.scan() if files else Scan({}, ())
             return IndexStatus(0, 0, 0, len(scan.stamps), 0, self.path, problems=scan.problems)
@@ -282,7 +282,7 @@ class MemoryIndex:
 
 
 def version(db: Connection) -> object:
-    """What differs after any change, of this process or another."""
+    """Differs after any change, by this process or another."""
     return db, db.pragma("data_version"), db.total_changes()
 
 
@@ -296,7 +296,7 @@ def _tokens(db: Connection, text: str, *tokenizer: str) -> list[str]:
 
 
 def _frequency(db: Connection, term: str) -> int:
-    """How many passages have all words of a term, at most."""
+    """Upper bound of the passages with all words of a term."""
     stems = _tokens(db, term, "porter", "unicode61", *_TOKENIZER)
     sql = "SELECT doc FROM term WHERE term = ?"
     return min((int(db.execute(sql, (stem,)).get or 0) for stem in stems), default=0)
@@ -306,7 +306,7 @@ def _read_note(files: NoteFiles, path: str, stamp: str) -> _Reading:
     try:
         note = files.read(path)
     except (FileNotFoundError, ToolError) as error:
-        # Kept with its stamp, so that it is read again only after a change.
+        # Stored with its stamp, so that it is read again only after a change.
         problem = f"{path}: was removed" if isinstance(error, FileNotFoundError) else str(error)
         return _Reading(path, "memory", stamp, b"", problem=problem)
     name = os.path.splitext(os.path.basename(path))[0]

@@ -24,8 +24,8 @@ class OrphanIndex(Struct, frozen=True, rename="camel"):
 
 
 def find_orphans(env: Mapping[str, str]) -> list[OrphanIndex]:
-    """The indexes whose workspace does not exist, or is not mounted. An index that cannot be read,
-    or does not say whose it is, is left out."""
+    """The indexes whose workspace does not exist, or is not mounted. Indexes that are unreadable or
+    do not name a workspace are skipped."""
     found = []
     for path in sorted(glob.glob(f"{glob.escape(paths.memory_dir(env))}/*.sqlite")):
         with suppress(ToolError, OSError, TypeError), closing(MemoryIndex(path)) as index:
@@ -36,7 +36,7 @@ def find_orphans(env: Mapping[str, str]) -> list[OrphanIndex]:
 
 
 def _is_gone(workspace: str) -> bool:
-    with suppress(OSError, ValueError):  # it may be there
+    with suppress(OSError, ValueError):  # assume that it exists
         try:
             os.stat(workspace)
         except (FileNotFoundError, NotADirectoryError):
@@ -45,7 +45,7 @@ def _is_gone(workspace: str) -> bool:
 
 
 def remove_index(orphan: OrphanIndex) -> bool:
-    """Returns whether it was removed: not if its workspace is there again."""
+    """Remove an index unless its workspace exists again; returns whether it was removed."""
     if not _is_gone(orphan.workspace):
         return False
     with locked(f"{orphan.path}.lock"):

@@ -9,8 +9,8 @@ from clawkit.memory.protocols import Source
 
 
 def settings_of(config: Config, agent: str) -> MemorySearch:
-    """`memory.search`, then what `agents.defaults` and the agent override, field by field. Extra
-    paths add up."""
+    """`memory.search`, overridden field by field by `agents.defaults` and the agent. Extra paths
+    are combined."""
     own = config.agents.get(agent)
     settings = config.memory.search if config.memory else MemorySearch()
     for override in (
@@ -23,7 +23,7 @@ def settings_of(config: Config, agent: str) -> MemorySearch:
 
 
 def sources_of(settings: MemorySearch) -> frozenset[Source]:
-    """What is indexed. Past sessions only if that was asked for, in either place."""
+    """The sources to index. Past sessions only if enabled, in either place."""
     found: set[Source] = set(settings.sources or ["memory"])
     if settings.experimental.session_memory:
         found.add("sessions")
@@ -31,7 +31,7 @@ def sources_of(settings: MemorySearch) -> frozenset[Source]:
 
 
 def excerpt_chars(config: Config, agent: str) -> int:
-    """How many characters one excerpt of a note may have."""
+    """Maximum characters of one excerpt of a note."""
     limits = ContextLimits()
     for override in (
         config.agents.defaults.context_limits,

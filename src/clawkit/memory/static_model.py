@@ -3,10 +3,10 @@
 The vector of a text is the sum of those of its tokens. Such a table can be distilled from a
 sentence transformer: each token of its vocabulary is embedded alone, and weighted by its rarity.
 
-The file begins with one line of JSON, `{"format": "clawkit-static-embeddings", "version": 1,
+The file starts with one line of JSON, `{"format": "clawkit-static-embeddings", "version": 1,
 "model": NAME, "dimensions": D, "tokens": N}`. N lines follow, one token each, as in a WordPiece
-vocabulary: lower case, `##` before what continues a word. Then N weights, 32-bit floats, and N rows
-of D signed bytes, both little-endian.
+vocabulary: lower case, `##` before a continuation of a word. Then N weights, 32-bit floats, and N
+rows of D signed bytes, both little-endian.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def read_table(path: str) -> StaticTable:
         start = file.tell()
         size = header.tokens * header.dimensions
         if os.fstat(file.fileno()).st_size != start + size:
-            raise ValueError("its size is not what its first line says")
+            raise ValueError("its size does not match its first line")
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     if sys.byteorder == "big":
         weights.byteswap()
@@ -99,7 +99,7 @@ def read_table(path: str) -> StaticTable:
 
 
 class StaticEmbedder:
-    """See the Protocol `Embedder`. The file is read on first use."""
+    """Implements `Embedder`. The file is read on first use."""
 
     provider = "local"
 
@@ -110,8 +110,8 @@ class StaticEmbedder:
 
     @property
     def space(self) -> str:
-        """Another file of the same name is another model, from the next start on: the table is
-        read once."""
+        """A replaced file of the same name counts as another model after the next start, because
+        the table is read once."""
         with suppress(OSError):
             info = os.stat(self._path)
             self._space = self._space or f"{info.st_size}.{info.st_mtime_ns}"

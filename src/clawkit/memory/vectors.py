@@ -1,7 +1,7 @@
 """Vectors of passages in the index: one byte for each number, compared by cosine.
 
-The signs of the numbers choose the candidates, which is a comparison of bits: those of all passages
-are kept in memory. The candidates are compared by sqlite-vec if it is installed, else in Python.
+Candidates are chosen by comparing the signs of the numbers as bits, which are kept in memory for
+all passages. The candidates are compared by sqlite-vec if it is installed, else in Python.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 CACHE_ENTRIES = 50_000
 _OVERSAMPLING = 4
-"""Candidates by their signs, for each passage wanted."""
+"""Candidates per requested passage."""
 _VECTORS = (
     "SELECT chunk.id, vector.id, data FROM vector JOIN chunk USING (hash)"
     " WHERE space = ? AND length(data) = ? ORDER BY chunk.id"
@@ -45,7 +45,7 @@ Waiting = tuple[int, bytes, str]
 
 
 def pack(vector: Sequence[float]) -> bytes:
-    """One byte for each number. The length of a vector does not matter to the cosine."""
+    """One byte for each number. The cosine does not depend on the length of a vector."""
     largest = max(map(abs, vector), default=0.0) or 1.0
     return array("b", [round(value / largest * 127) for value in vector]).tobytes()
 
@@ -62,8 +62,8 @@ def find_extension(settings: MemoryVector) -> str:
 
 
 class VectorIndex:
-    """The vectors in an index, by the hash of the text. They belong to spaces: what two models made
-    is not comparable. Vectors of texts and spaces that are no longer in use are a cache.
+    """The vectors in an index, by the hash of the text. They belong to spaces, because vectors of
+    different models are not comparable. Unused vectors are kept as a cache.
 
     All methods block, and raise `ToolError` if the file cannot be used.
     """
@@ -76,16 +76,16 @@ class VectorIndex:
         self._extension = extension
         self._loaded: object = None
         self._signs: tuple[Sequence[int], Sequence[int], Sequence[int]] = ((), (), ())
-        """The passages that have a vector, in their order; its row, and its signs as bits."""
+        """The passages with a vector, in order; the row of each vector, and its signs as bits."""
         self._signs_at: object = None
         self._complete_at: object = None
-        """When no passage lacked a vector."""
+        """The index version at which no passage lacked a vector."""
         self.problem = ""
         """Why vectors are compared in Python although there is an extension."""
 
     def waiting(self, space: str, after: int, limit: int, *kept: str) -> list[Waiting]:
-        """Passages without a vector, from one number on. If there are none at all, vectors that are
-        not in use, neither in this space nor in those of `kept`, are removed, except the newest."""
+        """Passages without a vector, after a number. If there are none at all, removes vectors
+        unused by this space and by `kept`, except the newest."""
         spaces = encode([_key(each).hex().upper() for each in {space, *kept}]).decode()
         missing = (
             "SELECT id, hash, trim(trail || char(10) || text, char(10)) FROM chunk"
@@ -111,8 +111,8 @@ class VectorIndex:
         return self._index.run(look, write=True)
 
     def put(self, space: str, made: Mapping[bytes, bytes]) -> bool:
-        """Store vectors by the hash of the text. Those of another length, which the model of the
-        same name made before, are removed; returns whether there were any."""
+        """Store vectors by the hash of the text. Removes vectors of another length, from an older
+        model of the same name; returns whether there were any."""
         size = max(map(len, made.values()))
 
         def put(db: Connection) -> bool:
@@ -140,7 +140,7 @@ class VectorIndex:
             can_compare = self._can_compare(db)
             count = limit * _OVERSAMPLING // (1 if can_compare else 2)
             compare = _compare_in_sqlite if can_compare else _compare
-            with db:  # in one state of the file: others may remove vectors meanwhile
+            with db:  # in one snapshot: other processes may remove vectors in the meantime
                 alike = self._alike(db, space, vector, corpus, count)
                 near = compare(db, vector, set(alike.values()))
             found = ((id_, near[row]) for id_, row in alike.items())
@@ -173,7 +173,7 @@ class VectorIndex:
         return {ids[start + at]: rows[start + at] for at in nearest}
 
     def _can_compare(self, db: Connection) -> bool:
-        """Whether the extension is there; loads it into a new connection."""
+        """Whether the extension is available; loads it into a new connection."""
         if not self._extension or self.problem:
             return False
         if self._loaded is not db:

@@ -1,4 +1,4 @@
-"""Text as the keyword index has it, and queries for the index."""
+"""Normalizes text and queries for the keyword index."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 from clawkit.tables import read_words
 
 MAX_QUERY_CHARS, MAX_TERMS = 8_000, 64
-"""How much of a query is used."""
+"""Maximum characters of a query that are used."""
 _CJK = (
     "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003fffd"
@@ -22,10 +22,10 @@ Split = Callable[[str], Sequence[str]]
 
 
 def fold(text: str) -> str:
-    """One spelling of the same characters."""
+    """Normalize different spellings of the same characters."""
     if text.isascii():
         return text.lower()
-    # Imported here: a megabyte of tables that English notes do not need.
+    # Imported on use: a megabyte of tables that English notes do not need.
     from unicodedata import normalize
 
     # Folding may undo the normal form.
@@ -40,8 +40,8 @@ def index_text(text: str) -> str:
 
 
 def read_terms(query: str, split: Split) -> list[str]:
-    """What to search for, each term once: words without stop words, and every two neighbours of a
-    run of Chinese, Japanese or Korean, as two words. If there are only stop words, they count."""
+    """The unique search terms: words without stop words, and pairs of neighbouring Chinese,
+    Japanese or Korean characters. If there are only stop words, they count."""
     terms = list(dict.fromkeys(_terms(fold(query[:MAX_QUERY_CHARS]), split)))
     stop = _stop_words()
     kept = [term for term in terms if not stop.issuperset(term.split()) and not _is_letter(term)]
@@ -49,7 +49,7 @@ def read_terms(query: str, split: Split) -> list[str]:
 
 
 def match_any(terms: Sequence[str]) -> str:
-    """An FTS5 query for any of the terms. Quoted, so that none is taken for an operator."""
+    """An FTS5 query for any of the terms. Quoted, so that no term is parsed as an operator."""
     return " OR ".join('"{}"'.format(term.replace('"', '""')) for term in terms)
 
 

@@ -1,1 +1,1 @@
-"""Models: which there are, how they are reached, and what they say."""
+"""Models: catalog, credentials, requests and answers."""

@@ -36,7 +36,7 @@ _NATIVE: dict[Api, str] = {
 """The host of each API's original service."""
 _APIS: dict[str, Api] = {**{api: api for api in _NATIVE}, "ollama": "openai-completions"}
 _PATHS = {"api.openai.com": "/v1", "generativelanguage.googleapis.com": "/v1beta"}
-"""Paths that are easily left out of an address."""
+"""Paths that people often omit from an address."""
 _MAX_SHOWN = 80
 _HINT = "Write it as provider/model; `clawkit models list --all` lists all models"
 
@@ -71,7 +71,7 @@ class Catalog:
         self.agent = agent
         self.folder = agent_dir(config, env, agent)
         self.secrets: set[str] = set()
-        """Secrets that were resolved, to be redacted from output."""
+        """Resolved secrets, to be redacted from output."""
         self.plugged: set[str] = set()
         """Providers that plugins add."""
         self._raw = raw
@@ -248,7 +248,7 @@ class Catalog:
         return _names([(f"{key}.subagents.model", own or config.defaults.subagents.model)])
 
     def facts(self, ref: ModelRef) -> Facts:
-        """What is known and configured about a model."""
+        """The known and configured facts about a model."""
         return _facts(self._service(ref), ref.id)
 
     def endpoint(self, ref: ModelRef) -> Endpoint:
@@ -265,7 +265,7 @@ class Catalog:
             raise builtin.fault(f"the API {said!r} is not supported yet", key, f"Use {names}")
         address, facts = self._address(service, model), _facts(service, ref.id)
         is_ollama = "ollama" in (service.id, said) or address.port == builtin.OLLAMA_PORT
-        # Ollama has to be told how much context to allocate.
+        # Ollama needs to know how much context to allocate.
         wants_size = is_ollama and api == "openai-completions" and service.settings.inject_num_ctx
         return Endpoint(
             ref=ModelRef(ref.provider, builtin.full_id(ref.provider, ref.id)),
@@ -291,7 +291,7 @@ class Catalog:
         return builtin.read_address(said, key)
 
     def params(self, ref: ModelRef) -> dict[str, Any]:
-        """Further fields of requests to this model, from the agent's settings."""
+        """Additional request fields for this model, from the agent's settings."""
         found: dict[str, Any] = {}
         for _, layer in reversed(self._layers):
             found |= layer.params
@@ -344,8 +344,7 @@ class Catalog:
         return found
 
     def route(self, ref: ModelRef) -> Route:
-        """Which addresses may be connected to for this model, TLS and proxy. Also raises
-        SecretError."""
+        """Allowed addresses, TLS and proxy for this model. Also raises SecretError."""
         # Imported on use: most uses of a catalog make no connections.
         from clawkit.net.addresses import env_proxy
         from clawkit.net.route import Proxy, Route
@@ -449,7 +448,7 @@ def _facts(service: Service, name: str) -> Facts:
     if model.input is not None:
         images = "image" in model.input
     elif known or listed is not None:
-        images = bool(known and known.images)  # a listed model accepts what its entry says
+        images = bool(known and known.images)  # a listed model accepts the input types of its entry
     else:
         from clawkit.models.discover import infer_images
 
@@ -469,8 +468,8 @@ def _facts(service: Service, name: str) -> Facts:
 def find_alias(
     layers: Sequence[tuple[str, AgentCommon]], text: str, read: Callable[[str, str], ModelRef]
 ) -> ModelRef | None:
-    """The model that an alias refers to; `read` makes a model of a layer and the name of an entry.
-    Raises ConfigError if an alias refers to two models of one layer."""
+    """The model that an alias refers to; `read` makes a model from a layer and the name of an
+    entry. Raises ConfigError if an alias refers to two models of one layer."""
     wanted = text.strip().casefold()
     for key, layer in layers:
         found = {

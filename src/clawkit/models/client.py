@@ -36,7 +36,7 @@ CONNECT_S = 15.0
 SILENCE_S = 300.0
 WHOLE_S = 3_600.0
 _DRAIN_S = 0.25
-"""How long to wait for the end of the body after the end of the answer."""
+"""Seconds to wait for the end of the body after the end of the answer."""
 _MAX_REFUSAL = 64 * 1024
 _REFUSAL_S = 10.0
 MAX_BODY = 256 * 1024 * 1024
@@ -112,7 +112,8 @@ class HttpModel:
         timeout_s: float | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
-        """`settings` say how to send a credential; `headers` are the configured ones, resolved."""
+        """`settings` define how to send a credential; `headers` are the configured ones,
+        resolved."""
         self.ref, self.api, self.facts = endpoint.ref, endpoint.api, endpoint.facts
         self._endpoint = endpoint
         self._client = client
@@ -162,7 +163,7 @@ class HttpModel:
             answer = reading.decoder.finish()
         except asyncio.CancelledError as stopped:
             if reading.has_begun:
-                # The provider charges for what it has sent so far.
+                # The provider charges for the part it has sent so far.
                 stopped.partial = reading.decoder.partial()  # type: ignore[attr-defined]
             raise
         except (NetError, ModelError) as failed:
@@ -216,7 +217,7 @@ class HttpModel:
 
     async def _refusal(self, response: Response, attempt: _Attempt) -> ModelError:
         body = b""
-        # Without a body, the status is enough.
+        # Without a body, the status suffices.
         with suppress(TimeoutError, NetError):
             async with asyncio.timeout(_REFUSAL_S):
                 body = await response.read(_MAX_REFUSAL)
@@ -239,7 +240,7 @@ class HttpModel:
 
 async def _drain(response: Response) -> None:
     """Read the rest of the body, so that the connection can be reused."""
-    if response.has_come:  # the usual case, without a timer for every answer
+    if response.has_come:  # the usual case needs no timer
         return
     with suppress(TimeoutError, NetError):
         async with asyncio.timeout(_DRAIN_S):

@@ -2,7 +2,7 @@
 
 `auth-profiles.json` in an agent's directory has stored credentials, and statistics of their use.
 Several processes may use the file: it is changed under a lock, and unknown content is kept. OAuth
-tokens are also renewed here, by one process for all.
+tokens are renewed here as well, by one process for all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from clawkit.redact.masking import is_secret_name
 from clawkit.store import locked, private_dir, write_atomic
 
 EARLY_MS = 60_000
-"""A token that expires sooner than this is renewed before use."""
+"""A token with less time left than this is renewed before use."""
 LOCK_WAIT_S = 2.0
 _NOTE_WAIT_S = 0.2
 _REFRESH_WAIT_S = 30.0
@@ -63,7 +63,7 @@ _BILLING_S, _BILLING_MOST_S = 600, 86_400
 _FORGET_MS = 24 * 3600 * 1000
 """Older failures no longer count."""
 _NOTE_EVERY_MS = 60_000
-"""The use of a stored credential is saved at most this often."""
+"""Minimum interval between saves of a credential's use."""
 _KEEP_S = 300.0
 """How long a secret from a file or a command is cached."""
 
@@ -304,7 +304,7 @@ def _sign_in_error(profile: StoredCredential, kind: ErrorKind, problem: str) -> 
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What a request is authenticated with. Its repr does not contain the secret."""
+    """The credential of a request. Its repr does not contain the secret."""
 
     id: str
     """`openai:default` for a stored one, `env:NAME`, or the path of the setting."""
@@ -346,12 +346,12 @@ class Credentials:
         """Statistics that are not in the file, or could not be saved there."""
         self._renewed: dict[str, StoredCredential] = {}
         self._problems: dict[str, str] = {}
-        """Provider -> why its setting gave no credential."""
+        """Provider -> why its setting has no usable credential."""
         self._kept: dict[SecretInput, tuple[float, str]] = {}
         self._only = ""
 
     def only(self, profile: str) -> Credentials:
-        """The same, with one credential only."""
+        """These credentials, restricted to one."""
         made = copy.copy(self)
         made._only = profile
         return made
@@ -510,11 +510,11 @@ class Credentials:
         return secret
 
     def cooldown_s(self, credential: Credential) -> float:
-        """Seconds until a rejected credential should be tried again; 0 for now."""
+        """Seconds until a rejected credential should be retried; 0 for immediately."""
         return max(0, self._use(credential.id).blocked_until - self._now_ms()) / 1000
 
     def mark_used(self, credential: Credential) -> None:
-        """Record success: earlier failures are forgotten."""
+        """Record success and clear earlier failures."""
         before = self._use(credential.id)
         now = self._now_ms()
         has_failed = before.error_count or before.billing_errors or before.blocked_until

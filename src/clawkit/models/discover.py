@@ -1,4 +1,4 @@
-"""Finds models that need no configuration: by API keys in the environment, and a local Ollama.
+"""Finds models that need no configuration, through API keys in the environment or a local Ollama.
 
 The Ollama probe looks for a listening socket first, so that the HTTP client is not loaded if no
 server is running.
@@ -53,7 +53,7 @@ _READS_ONLY = (
 
 
 class OllamaFacts(msgspec.Struct, frozen=True):
-    """What Ollama says about a model."""
+    """Facts about a model from Ollama."""
 
     window: int = 0
     """In tokens; 0 if unknown."""
@@ -86,8 +86,8 @@ def default_model(provider: str) -> ModelRef | None:
 
 
 def found_model(catalog: Catalog) -> ModelRef | None:
-    """The model to use if none is chosen: one that is listed in the configuration, or the default
-    of a provider with a credential."""
+    """The model to use if none is configured: one listed in the configuration, or the default of a
+    provider with a credential."""
     listed = [ModelRef(each.id, name) for each in catalog.services.values() for name in each.models]
     usual = [default_model(name) for name in PROVIDERS if name in catalog.services]
     for ref in (*listed, *usual):
@@ -170,7 +170,8 @@ def listeners(table: str, port: int) -> list[int]:
 
 
 def show_model(origin: str, model: str) -> OllamaFacts:
-    """What an Ollama server knows about one of its models. Not for use in an event loop."""
+    """The facts that an Ollama server reports about one of its models. Not for use in an event
+    loop."""
     body = msgspec.json.encode({"model": model})
     data = dict_of(fetch_json("POST", f"{origin}/api/show", body=body))
     items = dict_of(data.get("model_info")).items()

@@ -1,7 +1,7 @@
-"""Classifies error responses and failed connections, and says what to do about them.
+"""Classifies error responses and failed connections, with advice for each.
 
-Providers agree on little. The status decides if it is clear; if it is not (400 for a bad key, 429
-for an empty account, 500 for a conversation that is too long), the text decides.
+Providers agree on little. A clear status decides; if it is ambiguous (400 for a bad key, 429 for an
+empty account, 500 for a conversation that is too long), the text decides.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _NAMES: Mapping[ErrorKind, str] = {
 }
 
 _LATER = "Try again {later}, or set fallbacks."
-# What the provider did, and what a person can do about it.
+# What the provider did, and advice for a person.
 _MEANING: Mapping[ErrorKind, tuple[str, str]] = {
     "auth": ("rejected the credential", ""),
     "billing": (
@@ -146,10 +146,9 @@ def from_response(
 ) -> ModelError:
     """The error for an HTTP response. `headers` have lower-case names.
 
-    Also for errors inside a stream and errors with status 200, for which the body decides.
-    `secrets` are the credentials that were sent; they are masked in the message. `credential` is
-    the id of the one that was used, `setting` where the service is configured, if that is not
-    `models.providers`.
+    Also for errors inside a stream and with status 200; there the body decides. `secrets` are the
+    credentials that were sent; they are masked in the message. `credential` is the id of the one
+    used, `setting` the path of the service's settings, if not in `models.providers`.
     """
     said = read_said(body)
     kind = _kind(status, said)
@@ -216,8 +215,8 @@ def _sentence(what: str, words: str, advice: str) -> str:
 
 
 def brief(ref: object, error: ModelError) -> str:
-    """What happened, for a status line."""
-    # Without a response, it is the host that was not found.
+    """The error in a few words, for a status line."""
+    # Without a response, the host was not found.
     kind = error.kind if error.status or error.kind != "not_found" else "network"
     return f"{ref} {_MEANING[kind][0]}" + (f" (HTTP {error.status})" if error.status else "")
 
@@ -243,12 +242,12 @@ def _kind(status: int, said: ErrorBody) -> ErrorKind:
     for kind, pattern in _NAMES.items():
         if regex(pattern).search(said.search):
             return kind
-    # Nothing indicates an error, so it is something other than an answer.
+    # Nothing indicates an error, so it is not from a model API.
     return "server" if said.is_json and (said.texts or said.codes) else "malformed"
 
 
 def _kind_by_words(status: int, text: str) -> ErrorKind | None:
-    """The kind by the text, if it says more than the status."""
+    """The kind according to the text, if that is more specific than the status."""
     if status == 407:
         return "refused"
     if status not in (401, 402, 403) and regex(_OVERFLOW).search(text):
@@ -260,7 +259,7 @@ def _kind_by_words(status: int, text: str) -> ErrorKind | None:
         if regex(r"perday|limit: 0\b").search(text):
             return "billing"
         if "resource_exhausted" in text:
-            # Google also says this for limits per minute.
+            # Google uses this text for limits per minute as well.
             text = regex(r"you exceeded your current quota|check your plan and billing").sub(
                 "", text
             )
@@ -281,7 +280,7 @@ def _kind_by_words(status: int, text: str) -> ErrorKind | None:
 def _advice(
     provider: str, kind: ErrorKind, wait: float = 0, credential: str = "", setting: str = ""
 ) -> str:
-    """What a person can do about it, in one sentence."""
+    """Advice for a person, in one sentence."""
     setting = setting or f"models.providers.{provider}"
     if kind != "auth":
         later = f"in {human_time(wait)}" if wait >= 1 else "later"
@@ -317,7 +316,7 @@ _WAIT_KEYS = ("retryDelay", "retry_after", "retry_after_seconds", "resets_in_sec
 
 
 class ErrorBody(msgspec.Struct):
-    """What an error body says. Not for display: it may contain anything, including secrets."""
+    """The content of an error body. Not for display: it may contain anything, including secrets."""
 
     texts: list[str] = []
     codes: list[str] = []
@@ -325,7 +324,7 @@ class ErrorBody(msgspec.Struct):
     status: int = 0
     """The HTTP status that the body names; 0 for none."""
     waits: list[Any] = []
-    """How long to wait, as written."""
+    """Wait times, as written."""
     is_page: bool = False
     is_binary: bool = False
     is_json: bool = False
@@ -415,7 +414,7 @@ def find_wait(headers: Mapping[str, str], said: ErrorBody, now: float) -> float 
     phrase = regex(rf"(?:try again|retry|reset) (?:in|after) ({_SPAN}|\d{{1,9}}(?:\.\d+)?)")
     found = phrase.search(said.search)
     texts += [*map(str, said.waits), found[1] if found else ""]
-    # When the last of the exhausted limits is reset.
+    # Wait until the last of the exhausted limits is reset.
     resets = [
         _moment(headers.get(reset, ""), now)
         for what in ("requests", "tokens", "input-tokens", "output-tokens")

@@ -57,7 +57,8 @@ class Operator:
 
 
 def _last(messages: Sequence[Any]) -> Any:
-    """The last message; what the person or a job said, if messages of other sessions follow it."""
+    """The last message; if messages of other sessions follow one from the person or a job, that
+    one."""
     for message in reversed(messages):
         if not isinstance(message, User):
             break
@@ -67,7 +68,7 @@ def _last(messages: Sequence[Any]) -> Any:
 
 
 def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
-    """What the tools returned since the last answer."""
+    """The results of tools since the last answer."""
     results = [*takewhile(lambda each: isinstance(each, ToolResult), reversed(messages))]
     shown = []
     for result in reversed(results):
@@ -87,9 +88,9 @@ def _answer(said: Any, request: Request) -> list[Text | ToolCall]:
     text = "\n".join(b.text for b in getattr(said, "content", ()) if isinstance(b, Text))
     source = getattr(said, "source", None)
     if source is not None and source.kind == "cron" and source.runs:
-        text = said.content[0].text  # a job that is due: its owner's words, then ours
+        text = said.content[0].text  # a due job: its owner's text, then ours
     elif source is not None:
-        # Not typed by a person: must not be executed.
+        # Not typed by a person, so it must not be executed.
         return [Text("REPLY_SKIP" if source.kind == "session" else text)]
     parts: list[Text | ToolCall] = []
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines()))):

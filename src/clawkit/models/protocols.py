@@ -30,7 +30,7 @@ ErrorKind = Literal[
     "overflow",  # the conversation does not fit into the context window
     "not_found",  # no such model, or no such address
     "invalid",  # the provider rejects the request
-    "refused",  # clawkit does not connect there: a private address, no TLS, a bad proxy
+    "refused",  # clawkit refuses to connect: a private address, no TLS, a bad proxy
 ]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -52,7 +52,7 @@ class ModelError(ClawkitError):
         retry_after_s: float | None = None,
         partial: Assistant | None = None,
     ) -> None:
-        """`partial` is what was received of the answer, complete parts only."""
+        """`partial` is the received part of the answer, complete blocks only."""
         self.kind: ErrorKind = kind
         self.status = status
         self.retry_after_s = retry_after_s
@@ -82,7 +82,7 @@ class Request(msgspec.Struct, frozen=True):
     session: str = ""
     """The same for all requests of a conversation: providers use it for their caches."""
     params: Mapping[str, Any] = _NOTHING
-    """Further fields of the request, as configured for this model and agent."""
+    """Additional fields of the request, as configured for this model and agent."""
     tokens: int = 0
     """Estimated size, based on earlier counts by the provider; 0 if unknown."""
 
@@ -111,7 +111,7 @@ class CallDelta(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """What was streamed of this answer is void: the request is retried."""
+    """Everything streamed of this answer is void: the request is retried."""
 
     reason: str
     """One line for people."""
@@ -125,7 +125,7 @@ Delta = TextDelta | ThinkingDelta | CallStarted | CallDelta | Again
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What is known about a model."""
+    """Known facts about a model."""
 
     name: str = ""
     context_window: int = 128_000
@@ -133,7 +133,7 @@ class Facts(msgspec.Struct, frozen=True):
     context_tokens: int = 0
     """Configured limit of tokens to use; 0 for none."""
     max_tokens: int = 8_192
-    """Of one answer."""
+    """Maximum tokens of one answer."""
     is_capped: bool = False
     """Whether `max_tokens` is configured."""
     images: bool = False
@@ -178,8 +178,8 @@ class Endpoint(msgspec.Struct, frozen=True):
     """Without a trailing slash."""
     facts: Facts = Facts()
     compat: Compat = Compat()
-    """Differences from the API. What is unset is as in the original service, or, if `is_native` is
-    false, as can be expected of a compatible one."""
+    """Differences from the API. Unset values mean the behavior of the original service or, if
+    `is_native` is false, of typical compatible ones."""
     is_native: bool = True
     """Whether this is the original service of the API, not a compatible one."""
     params: Mapping[str, Any] = _NOTHING

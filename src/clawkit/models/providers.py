@@ -1,11 +1,12 @@
-"""All providers: built-in, from the configuration, and from `models.json`, which is also written.
+"""All providers: built-in, from the configuration, and from `models.json`, which is written here
+too.
 
 The configuration takes precedence over `models.json`, key by key, and both over the built-in
 values. There are two exceptions: an address in `models.json` wins, and so does a key in it, unless
 the configuration refers to a key elsewhere.
 
-Secrets that the configuration refers to are not written to `models.json`, but a marker: the name of
-a variable, or a fixed word. A marker is never used as the secret itself.
+For secrets that the configuration refers to, `models.json` gets only a marker: the name of a
+variable, or a fixed word. A marker is never used as a secret.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ def agent_dir(config: Config, env: Mapping[str, str], agent: str) -> str:
     key = f"{config.agents.key_of(agent)}.agentDir"
     for where, path in (*((name, env.get(name)) for name in _DIRS), (key, settings.agent_dir)):
         if path and not path.startswith(("/", "~/")):
-            # It would depend on the current directory, and a repository could contain one.
+            # A relative path depends on the current directory, and a repository could contain that
+            # directory.
             raise fault(f"{path!r} is not an absolute path", where)
         if path:
             return expand(path, env)
@@ -212,7 +214,7 @@ def read_models_json(folder: str, env: Mapping[str, str]) -> dict[str, Provider]
 
 def read_private(file: str) -> ConfigTree | None:
     """Parse a file that contains credentials, or addresses they are sent to; None if missing.
-    Raises ConfigError, also if another user could have written it."""
+    Raises ConfigError, including when another user could have written it."""
     if not os.path.lexists(file):
         return None
     try:

@@ -1,1 +1,1 @@
-"""The one HTTP client: where it may connect is decided by address, never by name."""
+"""The only HTTP client: destinations are allowed by address, never by name."""

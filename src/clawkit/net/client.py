@@ -34,12 +34,13 @@ class Client:
         self._idle_s = idle_s
         self._resolve = resolve
         self.on_sent: Callable[[], None] = lambda: None
-        """Called when a request was sent, before its answer arrives."""
+        """Called when a request has been sent, before its answer arrives."""
         self._idle: list[HttpConnection] = []
-        """Most recently used last."""
+        """Least recently used first."""
         self._busy: set[HttpConnection] = set()
         self._expiry: asyncio.TimerHandle | None = None
-        """One for all idle connections: requests follow each other faster than these expire."""
+        """One timer for all idle connections, because requests are more frequent than
+        expirations."""
         self._is_closed = False
 
     def stream(
@@ -153,7 +154,7 @@ class Client:
             self._expiry = loop.call_later(self._idle_s, self._expire)
 
     def _expire(self) -> None:
-        """Close what was idle for too long, or closed by the other side."""
+        """Close connections that were idle too long, or closed by the other side."""
         loop, self._expiry = asyncio.get_running_loop(), None
         oldest = loop.time() - self._idle_s
         for each in [*self._idle]:
@@ -169,8 +170,8 @@ class Client:
 def _lines(
     method: str, target: ParsedUrl, headers: tuple[tuple[str, str], ...]
 ) -> tuple[Line, ...]:
-    """All headers but that of the body, as bytes. Raises `NetError` for invalid and forbidden ones,
-    and for methods that are not sent. An agent sends the same ones again and again."""
+    """All headers except those of the body, as bytes. Raises `NetError` for invalid and forbidden
+    headers and methods. Cached, because an agent sends the same ones repeatedly."""
     if not re.fullmatch(_METHOD, method) or method in ("CONNECT", "TRACE"):
         raise NetError("refused", "clawkit does not send requests with this method")
     lines = [(b"Host", target.authority.encode("ascii"))]

@@ -136,7 +136,7 @@ class _Opening(msgspec.Struct, frozen=True):
             raise refused[0]
         problem, is_absent, loop = "", True, asyncio.get_running_loop()
         for left, address in zip(range(len(allowed), 0, -1), allowed, strict=True):
-            # The last one gets all of it; the caller enforces the deadline.
+            # The last one gets all the remaining time; the caller enforces the deadline.
             share = None if left == 1 else loop.time() + (self.until - loop.time()) / left
             try:
                 async with asyncio.timeout_at(share):
@@ -160,7 +160,7 @@ class _Opening(msgspec.Struct, frozen=True):
         except OSError as error:
             why = error.strerror or "no answer"
             kind: NetErrorKind = "connect" if error.errno in _LATER else "dns"
-            raise NetError(kind, f"the address of {place.host} was not found: {why}") from None
+            raise NetError(kind, f"cannot resolve {place.host}: {why}") from None
         found: dict[addresses.Address, None] = {}
         for text in texts:
             with suppress(ValueError):

@@ -34,7 +34,8 @@ OnDenied = Callable[[str, int, str], None]
 MAX_HEAD = 32 * 1024
 _CHUNK = 64 * 1024
 _LINGER_S = 2
-# What other parsers could read differently: line endings, continued lines, control characters.
+# Bytes that other parsers could read differently: line endings, continued lines, control
+# characters.
 _AMBIGUOUS = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|\n[ \t]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]+):([0-9]{1,5})", re.ASCII)
 _FRAMING = frozenset({b"content-length", b"transfer-encoding"})
@@ -51,16 +52,16 @@ _SOCKS_CODES = {403: 2, 502: 4}
 
 class ProxyLimits(NamedTuple):
     connections: int = 256
-    """Concurrent ones per listener; others wait."""
+    """Concurrent connections per listener; others wait."""
     head_s: float = 30
-    """For the head of a request, from the end of the previous one."""
+    """Seconds for the head of a request, from the end of the previous one."""
     connect_s: float = 30
     idle_s: float = 300
-    """Without a byte in either direction."""
+    """Seconds without a byte in either direction."""
     denied_s: float = 30
-    """How long a denial by a person is remembered."""
+    """Seconds that a denial by a person is remembered."""
     questions: int = 16
-    """Concurrent ones; more are denied."""
+    """Concurrent questions; more are denied."""
 
 
 class RefusedRequestError(Exception):
@@ -352,7 +353,7 @@ Ask = Callable[[str, int], Awaitable[bool]]
 
 _MAX_ADDRESSES = 6
 _MAX_LOOKUPS = 4
-"""Concurrent ones: each takes one of the few threads of the default executor."""
+"""Concurrent lookups: each takes one of the few threads of the default executor."""
 _NOT_LISTENING = (errno.EINVAL, errno.EBADF, errno.ENOTSOCK, errno.EOPNOTSUPP)
 _OPTIONS = (socket.SO_DOMAIN, socket.SO_TYPE, socket.SO_PROTOCOL, socket.SO_ACCEPTCONN)
 _NO_LINGER = struct.pack("ii", 0, 0)

@@ -55,7 +55,7 @@ class Host(NamedTuple):
     name: str
     """Lower case, ASCII, without trailing dot; an address without brackets."""
     address: Address | None
-    """If the host is one, in any notation."""
+    """The host, if it is an address in any notation."""
 
 
 class Verdict(NamedTuple):
@@ -77,7 +77,7 @@ def make_rules(allow: Iterable[str], allow_private: Iterable[str] = ()) -> Rules
 
 
 def check_host(entry: str, *, is_private: bool = False) -> str:
-    """What is wrong with an entry; empty if it is valid, as is `packages`."""
+    """The error in an entry; empty if it is valid, like `packages`."""
     try:
         if entry != PRESET or is_private:
             _parse_entry(entry, is_private=is_private)

@@ -12,7 +12,7 @@ from clawkit.net.tls import describe
 from clawkit.text import regex
 
 _AT_ONCE = 64 * 1024
-"""Bytes that are taken from the socket in one go."""
+"""Maximum bytes per read from the socket."""
 _ENOUGH = 256 * 1024
 """Bytes in the buffer after which reading from the socket is paused."""
 
@@ -42,7 +42,8 @@ class ByteStream(asyncio.BufferedProtocol):
         self.transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        # One for all that comes: a new one each time is memory that the system clears and maps.
+        # One buffer for all reads: allocating a new one each time costs clearing and mapping
+        # memory.
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -110,7 +111,7 @@ class ByteStream(asyncio.BufferedProtocol):
             self._waiter.set_result(has_news)
 
     def _was_meant(self) -> bool:
-        """Whether the end was announced: otherwise an attacker may have cut the stream."""
+        """Whether the end was announced; otherwise an attacker may have truncated the stream."""
         tls = self.transport.get_extra_info("ssl_object")
         if tls is None:
             return True

@@ -87,10 +87,10 @@ class Route(msgspec.Struct, frozen=True):
     plain: bool = False
     """Whether public addresses may be connected to by plain http."""
     networks: tuple[str, ...] = ()
-    """Private networks that may be connected to although others may not; see `RANGE_SETTINGS`."""
+    """Private networks that are allowed as exceptions; see `RANGE_SETTINGS`."""
     policy: str = ""
-    """The setting that decided, if others chose the address, as made by a `UrlGuard`. None of the
-    addresses of a name may be refused then: the name may be an attack."""
+    """The deciding setting, if others chose the address (see `UrlGuard`). Then one refused address
+    of a name refuses the name, which may be an attack."""
     tls: Tls = _SYSTEM_TRUST
     proxy: Proxy | None = None
 
@@ -102,7 +102,7 @@ _OURS = frozenset(
         *("proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
     )
 )
-"""Headers about the transport: a wrong one would allow request smuggling."""
+"""Headers about the transport; a wrong one would allow request smuggling."""
 _LISTS = frozenset({"anthropic-beta"})
 """Headers whose values are combined."""
 

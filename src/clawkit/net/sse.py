@@ -14,7 +14,7 @@ class ServerEvent(msgspec.Struct, frozen=True):
     data: str
     id: str = ""
     retry_ms: str = ""
-    """How long to wait before asking for what follows this id."""
+    """Milliseconds to wait before requesting the events after this id."""
 
 
 class EventStream:

@@ -1,4 +1,4 @@
-"""Requests to addresses that others choose, models and pages: a policy, and redirects."""
+"""Requests to URLs chosen by models or pages: policy and redirects."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HARMLESS = frozenset({"accept", "accept-encoding", "accept-language", "user-agen
 """Headers that follow a redirect to another origin."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _LOCAL_NAMES = ("*.localhost", "*.local", "*.internal", "localhost", "localhost.localdomain")
-# Services that speak other protocols, which a request could be mistaken for; browsers refuse them.
+# Ports of other protocols that could misinterpret a request; browsers refuse them.
 _OTHERS = """
 1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 110 111 113 115
 117 119 123 135 137 139 143 161 179 389 427 465 512 513 514 515 526 530 531 532 540 548 554 556 563
@@ -39,7 +39,7 @@ BAD_PORTS = frozenset(map(int, _OTHERS.split()))
 
 
 class UrlGuard(msgspec.Struct, frozen=True):
-    """Decides where a request may go if others chose its URL."""
+    """Decides which URLs chosen by others are allowed."""
 
     policy: SsrfPolicy
     setting: str
@@ -48,10 +48,10 @@ class UrlGuard(msgspec.Struct, frozen=True):
     """Whether public hosts may be reached by plain http."""
     env: Mapping[str, str] | None = None
     """The variables that name a proxy; None for direct connections. A proxy resolves names itself,
-    so that only addresses in URLs are checked."""
+    so only literal addresses in URLs are checked."""
 
     def route(self, url: str) -> Route:
-        """How a URL may be reached. Raises `NetError` if it is refused whatever its address is."""
+        """The route to a URL. Raises `NetError` if it is refused regardless of its address."""
         target, policy, setting = parse_url(url), self.policy, self.setting
         host = target.host
         if target.port in BAD_PORTS:
@@ -80,11 +80,11 @@ class UrlGuard(msgspec.Struct, frozen=True):
 
 
 class Arrival(NamedTuple):
-    """The answer at the end of the redirects."""
+    """The answer after all redirects."""
 
     response: Response
     url: str
-    """Where it came from."""
+    """The final URL."""
     was_downgraded: bool
     """Whether a redirect led from https to plain http."""
 
@@ -101,9 +101,9 @@ async def get_following(
     idle_s: float,
     admit: Callable[[ParsedUrl], Awaitable[str]] | None = None,
 ) -> AsyncIterator[Arrival]:
-    """GET a URL and follow redirects, each checked like the first. `admit` is asked for the reason
-    why a target of one is refused; it is empty if it is not. Entering and reading raise `NetError`;
-    `timeout_s` is for all of it. Only harmless headers get to another origin."""
+    """GET a URL and follow redirects, each checked like the first. `admit` returns why a redirect's
+    target is refused; empty if it is not. Entering and reading raise `NetError`; `timeout_s` covers
+    everything. Only harmless headers are sent to another origin."""
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
     target = parse_url(url)
@@ -140,7 +140,7 @@ async def get_following(
 
 
 def _resolve(target: ParsedUrl, location: str) -> ParsedUrl:
-    """The target of a redirect. Servers also send UTF-8 and spaces, which URLs do not have."""
+    """The target of a redirect. Servers also send UTF-8 and spaces, which are invalid in URLs."""
     with suppress(UnicodeDecodeError):
         location = location.encode("latin-1").decode("utf-8")
     try:

@@ -1,6 +1,6 @@
-"""Plugins: tools, hooks, commands, services and settings from others. See docs/plugins.md.
+"""Plugins: tools, hooks, commands, services and settings from third parties. See docs/plugins.md.
 
-All that a plugin needs to import is here.
+Everything that a plugin needs to import is here.
 """
 
 from __future__ import annotations
@@ -27,6 +27,6 @@ if TYPE_CHECKING:
 def __getattr__(name: str) -> Any:
     if name not in ("Call", "Rewrite"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from clawkit.core import hooks  # imports asyncio, which not every command needs
+    from clawkit.core import hooks  # imports asyncio, not needed by every command
 
     return getattr(hooks, name)

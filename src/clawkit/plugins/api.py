@@ -1,4 +1,4 @@
-"""What a plugin uses: `Plugin`, with which it declares and registers, and `PluginContext`."""
+"""The plugin API: `Plugin`, for declarations and registration, and `PluginContext`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PluginContext(Context, frozen=True):
     settings: Any = None
     """The plugin's own settings, an object of the class it gave as `config`; else a dict."""
     entry: PluginEntry = PluginEntry()
-    """What the configuration says about the plugin."""
+    """The plugin's entry in the configuration."""
 
     @property
     def channel(self) -> str:
@@ -59,10 +59,10 @@ Factory = Callable[[PluginContext], Tool | Sequence[Tool] | None]
 
 
 class Plugin:
-    """One plugin: what it declares, and what it registers.
+    """One plugin: its declarations and registrations.
 
-    All arguments except `config` must be literals, because they are read without running the code:
-    what is registered beyond them is refused.
+    All arguments except `config` must be literals, because they are read without running the code;
+    undeclared registrations are refused.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class Plugin:
         given = [tools] if isinstance(tools, str) else tools
         names = None if given is None else frozenset(map(canonical, given))
         if names is not None and event not in ("before_tool_call", "after_tool_call"):
-            raise PluginError(f"the hook {event} is not about a call: it takes no tools")
+            raise PluginError(f"the hook {event} is not about calls, so `tools` cannot be set")
         if not isinstance(priority, int) or not all(map(is_tool_name, names or ())):
-            raise PluginError(f"the hook {event} takes names of tools, and a number as priority")
+            raise PluginError(f"the hook {event} takes tool names, and a number as priority")
 
         def register(run: F) -> F:
             self.hooks.append(HookEntry(event, run, priority, names))
@@ -139,7 +139,7 @@ class Plugin:
 
     def command(self, name: str) -> Callable[[F], F]:
         """Add `clawkit NAME`: a click command, or a function of the arguments, a list of strings,
-        that may return an exit code. Commands of clawkit win."""
+        that may return an exit code. clawkit's own commands take precedence."""
         return self._adder("commands", name, self.commands)
 
     def service(self, role: str) -> Callable[[F], F]:
@@ -168,7 +168,7 @@ class Plugin:
             raise PluginError(f"{name!r} is not declared: add it to {what} of Plugin(…)")
 
     def missing(self) -> list[str]:
-        """What is declared, but not registered."""
+        """Names that are declared but not registered."""
         declared, made = self.manifest, {each.name for each in self.registered_tools}
         rows: list[tuple[str, Sequence[str], Container[str]]] = [
             ("tool", declared.all_tools, declared.all_tools if self.factories else made),

@@ -1,4 +1,4 @@
-"""Which plugins there are, and what they declare, found without running any of their code."""
+"""Finds plugins and their declarations, without running any of their code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clawkit.text import one_line
 
 GROUP = "clawkit.plugins"
 Origin = Literal["bundled", "path", "home", "installed"]
-"""Where a plugin comes from. Of several with one id, the first in this order wins."""
+"""Where a plugin comes from. Of several with the same id, the first in this order wins."""
 
 
 class FoundPlugin(Struct, frozen=True):
@@ -30,13 +30,13 @@ class FoundPlugin(Struct, frozen=True):
     location: str
     manifest: Manifest | None = None
     sha256: str = ""
-    module: str = ""  # of an installed or bundled one
+    module: str = ""  # of an installed or bundled plugin
     main: str = ""  # the file of the module in its package
     problem: str = ""
 
     @property
     def record(self) -> Record:
-        """What is recorded when the owner enables it."""
+        """The record to store when the owner enables it."""
         guards = self.manifest is not None and "before_tool_call" in self.manifest.hooks
         return Record(self.location, self.sha256, self.module, self.main, guards)
 
@@ -53,14 +53,14 @@ def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[F
 
 
 def settle(found: Sequence[FoundPlugin]) -> list[FoundPlugin]:
-    """In the order of precedence; a plugin that may not have its id gets a problem."""
+    """Sort by precedence; a plugin that may not use its id gets a problem."""
     ranked = sorted(found, key=lambda each: get_args(Origin).index(each.origin))
     first: dict[str, FoundPlugin] = {}
     settled = []
     for each in ranked:
         holder = first.setdefault(each.id, each)
         if holder is not each and not each.problem:
-            each = replace(each, problem=f"another plugin has this id, and wins: {holder.location}")
+            each = replace(each, problem=f"overridden by a plugin with this id: {holder.location}")
         settled.append(replace(each, problem=each.problem or why_blocked(each.id)))
     return settled
 
@@ -74,7 +74,7 @@ def home_folder(home: str) -> str:
 
 
 def is_in_place(record: Record, settings: Plugins, home: str) -> bool:
-    """Whether plugins are still looked for where an enabled one is."""
+    """Whether an enabled plugin is still in a searched location."""
     above = os.path.dirname(record.location)
     if record.module:
         return above in site_folders()
@@ -95,7 +95,7 @@ def _plugins_at(place: str) -> Iterator[str]:
 
 
 def read_plugin(location: str, origin: Origin, module: str = "", main: str = "") -> FoundPlugin:
-    """A plugin with its manifest and hash, or with what is wrong with it."""
+    """A plugin with its manifest and hash, or with its problem."""
     name = os.path.basename(location).removesuffix(".py")
     made = FoundPlugin(one_line(name, 64), origin, location, module=module, main=main)
     try:
@@ -116,7 +116,7 @@ def _read_bundled(id_: str, module: str) -> FoundPlugin:
 
 
 def site_folders() -> list[str]:
-    """Where installed packages are: never the current directory, nor what PYTHONPATH names."""
+    """The directories of installed packages: never the current directory or those in PYTHONPATH."""
     own = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     return [path for path in (*site.getsitepackages(), *own) if os.path.isdir(path)]
 

@@ -1,7 +1,7 @@
-"""Hooks of plugins: on calls they join the `Hooks` of a run; the others are called from here.
+"""Hooks of plugins: hooks on calls join the `Hooks` of a run; others are called from here.
 
-A hook before a call fails closed, as every such hook does. All others change nothing when they fail
-or take too long; the problem is noted.
+A before-hook fails closed. All others have no effect when they fail or take too long; the problem
+is noted.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class PluginHook(Hook, frozen=True):
 
 
 class MissingGuard(Hook, frozen=True):
-    """Blocks all calls, because a plugin that decides about them is left out."""
+    """Blocks all calls, because a plugin that decides about them could not be loaded."""
 
 
 def with_hooks(hooks: Hooks | None, plugins: PluginSet) -> Hooks:
-    """The hooks of a run, with those of these plugins on calls, and of no others."""
+    """The hooks of a run, with call hooks of exactly these plugins."""
     made = Hooks([*hooks._before], [*hooks._after]) if hooks else Hooks([], [])
     for event, known in (("before_tool_call", made._before), ("after_tool_call", made._after)):
         own = [each for each in known if not isinstance(each, PluginHook | MissingGuard)]
@@ -67,7 +67,7 @@ def with_hooks(hooks: Hooks | None, plugins: PluginSet) -> Hooks:
 
 
 def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
-    """Those for an event, highest priority first."""
+    """The hooks for an event, highest priority first."""
     found = [
         PluginHook(
             each.run, each.priority, each.tools, active.entry.hooks.timeout_ms / 1000, active, event
@@ -82,7 +82,8 @@ def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
 async def tell(
     plugins: PluginSet, event: HookName, around: PluginContext, *args: Any
 ) -> list[tuple[PluginHook, Any]]:
-    """Call the hooks for an event, one after another; what each returned, if it did not fail."""
+    """Call the hooks for an event, one after another; yields the result of each that did not
+    fail."""
     answers = []
     for hook in hooks_for(plugins, event):
         with suppress(Exception):  # which is noted
@@ -97,7 +98,7 @@ class HookedEnvironment(Struct, frozen=True):
     plugins: PluginSet
     around: PluginContext
     check: Callable[[Mapping[str, str]], Mapping[str, str]]
-    """Raises `ClawkitError` for variables that no one may set."""
+    """Raises `ClawkitError` for forbidden variables."""
 
     async def variables(self) -> Mapping[str, str]:
         found = dict(await self.own.variables())
@@ -117,7 +118,7 @@ class SessionHooks:
         self._is_started = False
         guidance = plugins.prompt(around)
         self.guidance = f"{guidance}\n\n" if guidance else ""
-        """What plugins add to the prompt."""
+        """Prompt text from plugins."""
 
     async def receive(self, message: User) -> None:
         """A message for the model has arrived; with the first, the session starts."""
@@ -128,7 +129,7 @@ class SessionHooks:
         await tell(self._plugins, "message_received", self._around, ChatMessage(text))
 
     async def send(self, text: str) -> str:
-        """The text as it is delivered: what the last hook that returned a text made of it."""
+        """The text to deliver, after changes by hooks."""
         answers = await tell(self._plugins, "message_sending", self._around, ChatMessage(text))
         return next((each for _, each in reversed(answers) if isinstance(each, str)), text)
 
@@ -137,8 +138,8 @@ class SessionHooks:
             await tell(self._plugins, "session_end", self._around)
 
     def persist(self, result: ToolResult) -> ToolResult:
-        """A result as it is stored, and as the model sees it: as hooks, which must not be async,
-        change it; None from one leaves it as it is."""
+        """A result as stored and as seen by the model, after changes by hooks. These must not be
+        async; None leaves the result unchanged."""
         found = result
         for hook in hooks_for(self._plugins, "tool_result_persist"):
             try:

@@ -1,4 +1,4 @@
-"""The enabled plugins: loaded, checked, and kept from harming the rest."""
+"""Loads and checks the enabled plugins, and contains their failures."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from clawkit.text import one_line
 
 WARN_S = 1.0
 LIMIT_S = 5.0
-"""How long a plugin may take to import, and for its tools to be made."""
+"""Seconds that a plugin may take to import, and to make its tools."""
 THREADS = frozenset(threading.enumerate())
-"""Those that ran before any plugin did."""
+"""Threads from before any plugin ran."""
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class ActivePlugin(Struct):
         return self.manifest.id
 
     def note(self, problem: str) -> None:
-        """Report a problem that did not keep the plugin from loading."""
+        """Report a problem that did not prevent loading."""
         if problem not in self.noted:
             self.noted.add(problem)
             log.warning("plugin %s: %s", self.id, problem)
@@ -125,9 +125,9 @@ class PluginSet:
     ) -> None:
         self.active = {each.id: each for each in active}
         self.left_out = left_out
-        """Why a plugin that is enabled is not used, by id."""
+        """Reasons why enabled plugins are not used, by id."""
         self.guards = {id_: why for id_, why in left_out.items() if id_ in guards}
-        """Those of them that would decide about calls."""
+        """The subset that would decide about calls."""
         self._tools = [
             _register(each, tool)
             for each in self.active.values()
@@ -161,12 +161,11 @@ class PluginSet:
                 yield each
 
     def model_makers(self, around: PluginContext, slot: str) -> dict[str, Callable[[str], Any]]:
-        """For every plugin that provides models, or the one in the slot, what makes one from its
-        name."""
+        """The model factories of all plugins that provide models, or of the one in the slot."""
         return {each.id: partial(_make_model, each, around) for each in self._able("models", slot)}
 
     def prompt(self, around: PluginContext) -> str:
-        """What plugins add to the prompt."""
+        """Prompt text from plugins."""
         texts = []
         for active in self.active.values():
             text: Any = active.manifest.prompt
@@ -221,8 +220,8 @@ def _make_tools(make: Callable[[PluginContext], Any], context: PluginContext) ->
 
 
 def _check_tools(made: Any) -> list[Tool]:
-    """The tools, with their schemas made: that of a model is foreign code. Assembly reports those
-    that are invalid."""
+    """Check the tools and generate their schemas here, because a pydantic model runs foreign code.
+    Assembly reports invalid ones."""
     tools = [] if made is None else [made] if isinstance(made, Tool) else list(made)
     for tool in tools:
         if not isinstance(tool, Tool):
@@ -235,8 +234,8 @@ def _check_tools(made: Any) -> list[Tool]:
 def load_plugins(
     settings: Plugins, home: str, bundled: Mapping[str, str], only: str = ""
 ) -> PluginSet:
-    """Load what a configuration enables, or one plugin of that. Never fails: what cannot be loaded
-    is left out, with the reason. The same settings give the same plugins."""
+    """Load the plugins that a configuration enables, or one of them. Never fails: plugins that
+    cannot be loaded are left out, with the reason. Equal settings give the same plugins."""
     try:
         records, lost = trust.read_records(home), ""
     except PluginError as error:
@@ -283,7 +282,7 @@ def _load(
         plugin = _run_module(id_, record, notes.append)
 
     def prepare() -> tuple[list[str], Any]:
-        # What it registered is its own to damage, so here everything is looked at once.
+        # A plugin could change its registrations later, so read everything once here.
         missing, _ = plugin.missing(), [*plugin.factories]
         _check_tools(plugin.registered_tools)
         return missing, None if missing else read_settings(plugin.config, entry.config, id_)
@@ -298,17 +297,17 @@ def _load(
 
 
 _modules: dict[tuple[str, trust.Record], ModuleType | PluginError] = {}
-"""The outcome of every import: none is tried again in this process."""
+"""The outcome of every import; none is retried in this process."""
 
 
 def _run_module(id_: str, record: trust.Record, note: Callable[[str], None]) -> Plugin:
-    """Check and import a plugin: the bytes that are checked are those that run."""
+    """Check and import a plugin: exactly the checked bytes run."""
     snapshot = take_snapshot(record.location, record.main)
     if why := trust.why_untrusted(id_, record, snapshot.location, snapshot.sha256):
         raise PluginError(why)
     manifest = read_manifest(snapshot.source)
     if manifest.id != id_:
-        raise PluginError(f"its id is {manifest.id!r} now; {trust.AGAIN.format(manifest.id)}")
+        raise PluginError(f"its id is now {manifest.id!r}; {trust.AGAIN.format(manifest.id)}")
 
     def run() -> ModuleType:
         if record.module:
@@ -325,16 +324,16 @@ def _run_module(id_: str, record: trust.Record, note: Callable[[str], None]) -> 
         raise module
     plugin = getattr(module, "plugin", None)
     if type(plugin) is not Plugin or plugin.manifest != manifest:
-        raise PluginError("what it declares when it runs is not what its source says")
+        raise PluginError("its declarations at run time differ from its source")
     return plugin
 
 
 def _import_installed(record: trust.Record) -> ModuleType:
-    """Import a module of an installed package, if that is the one that was checked."""
+    """Import a module of an installed package, if it is the checked one."""
     top = record.module.partition(".")[0]
     spec = importlib.machinery.PathFinder.find_spec(top)
     for found in (spec, getattr(sys.modules.get(top), "__spec__", spec)):
-        # A package without `__init__.py` has the directories of this name in all places.
+        # A namespace package combines the directories of this name in all places.
         places = [*(getattr(found, "submodule_search_locations", None) or ())]
         places = places or [getattr(found, "origin", None) or "elsewhere"]
         if places != [record.location]:

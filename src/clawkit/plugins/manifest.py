@@ -1,4 +1,4 @@
-"""What a plugin declares: the literals in its `Plugin(…)`, read without running its code."""
+"""The manifest of a plugin: the literals in its `Plugin(…)`, read without running its code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from clawkit.plugins.roles import ROLES, HookName
 from clawkit.text import one_line
 
 MAX_SOURCE_BYTES = 128 * 1024
-"""Python takes up to a second to parse so much of the worst source; ten times as much, a minute."""
+"""Parsing this much takes up to a second for the worst source; ten times as much, a minute."""
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _INVALID_ID = "invalid id {!r}: use a lower-case letter, then letters, digits, _ or -"
 _COMMAND = re.compile(r"[a-z][a-z0-9-]{0,31}")
@@ -26,7 +26,7 @@ Names = Annotated[tuple[str, ...], Meta(max_length=500)]
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that a plugin may add. What it registers beyond that is refused."""
+    """Everything that a plugin may add. Other registrations are refused."""
 
     id: str
     version: Annotated[str, Meta(max_length=64)] = ""
@@ -40,7 +40,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     skills: Names = ()  # directories with skills, below that of the plugin
     prompt: Annotated[str, Meta(max_length=4_000)] | bool = False
     """Text for the prompt, or true if a function returns it."""
-    enabled_by_default: bool = False  # only for plugins that come with clawkit
+    enabled_by_default: bool = False  # only for bundled plugins
     has_settings: bool = False
 
     @property
@@ -48,7 +48,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return (*self.tools, *self.optional_tools)
 
     def summary(self) -> dict[str, str]:
-        """What it adds, in words, without what is empty."""
+        """A summary of what it adds."""
         tools = [*self.tools, *(f"{name} (optional)" for name in self.optional_tools)]
         parts: dict[str, Any] = {"tools": ", ".join(tools)}
         parts |= {name: ", ".join(getattr(self, name)) for name in _LISTS}
@@ -57,7 +57,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
-    """Raises `PluginError` for values that are invalid."""
+    """Raises `PluginError` for invalid values."""
     first = one_line((doc or "").strip().partition("\n\n")[0], 300)
     given["name"] = given.get("name") or given.get("id", "")
     given["description"] = given.get("description") or first
@@ -93,7 +93,7 @@ def _is_below(folder: str) -> bool:
 
 
 def is_hashed(name: str) -> bool:
-    """Whether a file or directory of a plugin is part of it, unlike what programs leave there."""
+    """Whether a file or directory is part of a plugin, unlike caches and other leftovers."""
     return name not in _NOT_HASHED and not name.startswith(".") and not name.endswith(".pyc")
 
 
@@ -118,7 +118,7 @@ def read_manifest(source: bytes) -> Manifest:
         raise PluginError('its module needs one line `plugin = Plugin("id", …)`')
     [call] = calls
     if len(call.args) > 1:
-        raise PluginError(f"line {call.lineno}: only the id of a Plugin is given by position")
+        raise PluginError(f"line {call.lineno}: only the id of a Plugin may be positional")
     values = {each.arg or "**": each.value for each in call.keywords}
     values |= dict(zip(["id"], call.args, strict=False))
     given: dict[str, Any] = {"has_settings": values.pop("config", None) is not None}

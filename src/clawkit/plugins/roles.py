@@ -20,7 +20,7 @@ HookName = Literal[
 
 
 NONE = "none"
-"""In `plugins.slots`: no plugin fills the role."""
+"""Value in `plugins.slots`: no plugin fills the role."""
 ROLES = {
     "diagnostics": ("clawkit.lsp.protocols:Diagnostics", "problems in files that were changed"),
     "telemetry": ("clawkit.agent.events:EventRecorder", "hears every event of an agent"),
@@ -30,9 +30,9 @@ ROLES = {
     "embeddings": ("clawkit.memory.embed:Embedder", "vectors of texts, for memory"),
     "documents": ("clawkit.media.protocols:PageReader", "reads the pages of documents"),
 }
-"""What one plugin provides, by name as in `plugins.slots`: the Protocol of what its factory
-returns, imported when a provider is checked, and what it does. `Services.provide_role` gives the
-provider, or None if no plugin fills the role: a row is all that another role needs."""
+"""Roles that a plugin can fill, by name as in `plugins.slots`: the Protocol of the provider that
+its factory returns (imported when checked), and a description. `Services.provide_role` returns the
+provider, or None if no plugin fills the role. A new role needs only a row here."""
 
 
 def check_provider(role: str, provider: object) -> Any:

@@ -1,7 +1,7 @@
-"""The files of a plugin, read once: what is hashed is what runs.
+"""The files of a plugin, read once, so that the hashed bytes are the ones that run.
 
-A directory is read without following links, and modules are compiled from what was read. So no one
-can change a file between check and use, and no cached bytecode is used.
+A directory is read without following links, and modules are compiled from these bytes. So files
+cannot change between check and use, and no cached bytecode is used.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _read_files(folder: str, only: str) -> Iterator[tuple[str, bytes]]:
                 continue
             if stat.S_ISLNK(mode):
                 raise PluginError(
-                    f"{shown} is a symbolic link; a plugin must be the files themselves"
+                    f"{shown} is a symbolic link; a plugin must contain the files themselves"
                 )
             with os.fdopen(os.open(name, _FLAGS, dir_fd=fd), "rb") as file:
                 info = os.fstat(file.fileno())
@@ -113,7 +113,7 @@ class SnapshotModules(SourceLoader, MetaPathFinder):  # type: ignore[misc]  # ty
 
     def run(self) -> ModuleType:
         """Import the main module."""
-        sys.meta_path.insert(0, self)  # or a file in the current directory could precede it
+        sys.meta_path.insert(0, self)  # before files in the current directory
         try:
             return importlib.import_module(self.main)
         except BaseException:
@@ -131,5 +131,5 @@ class SnapshotModules(SourceLoader, MetaPathFinder):  # type: ignore[misc]  # ty
         return self._places[fullname]
 
     def get_data(self, path: str | bytes) -> bytes:
-        """Only sources: there is no bytecode, and none is written."""
+        """Returns sources only: bytecode is neither read nor written."""
         return self._sources[str(path)]

@@ -1,4 +1,4 @@
-"""All plugins with their state, for people: what is on, what is off, and what is wrong."""
+"""All plugins with their states and problems, for people."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ State = Literal["on", "off", "left out"]
 class PluginState(Struct, frozen=True):
     found: FoundPlugin
     state: State
-    reason: str = ""  # why it is off or left out
+    reason: str = ""  # why it is off or was left out
     problem: str = ""  # the last one while it ran
 
 
 def survey(
     settings: Plugins, home: str, bundled: Mapping[str, str]
 ) -> tuple[list[PluginState], PluginSet]:
-    """All plugins and their states, and those that are loaded. Loads what is enabled."""
+    """The states of all plugins, and the loaded ones. Loads enabled plugins."""
     loaded, problems = load_plugins(settings, home, bundled), read_problems(home)
     states = []
     for each in discover(settings, home, bundled):
@@ -43,7 +43,7 @@ def survey(
 
 
 def find_issues(settings: Plugins, states: list[PluginState], loaded: PluginSet) -> Iterator[Issue]:
-    """What is wrong with the settings of plugins."""
+    """Problems in the settings of plugins."""
     known = {each.found.id: each.found.manifest for each in states if each.found.manifest}
     there = {each.found.id for each in states}
     for id_, why in loaded.left_out.items():

@@ -1,4 +1,4 @@
-"""Whether a plugin may load, decided from data; and the record of what the owner enabled."""
+"""Decides whether a plugin may load, and stores what the owner enabled."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ AGAIN = "run `clawkit plugins enable {}`"
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the owner saw when they enabled a plugin."""
+    """The state of a plugin when the owner enabled it."""
 
     location: str
     sha256: str
     module: str = ""  # of an installed plugin
     main: str = ""  # the file of that module in its package
     guards: bool = False
-    """Whether it decides about calls: without it there must be none."""
+    """Whether it decides about calls: if it is missing, all calls are blocked."""
 
 
 def why_off(id: str, settings: Plugins, *, by_default: bool = False) -> str:  # noqa: A002
-    """Why the configuration does not want a plugin; empty if it does."""
+    """Why the configuration disables a plugin; empty if it enables it."""
     entry = settings.entries.get(id)
     enabled = entry.enabled if entry else None
     if not settings.enabled:
@@ -47,12 +47,12 @@ def why_off(id: str, settings: Plugins, *, by_default: bool = False) -> str:  # 
 
 
 def why_blocked(id: str) -> str:  # noqa: A002
-    """Why no plugin may have this id; empty if one may."""
+    """Why no plugin may use this id; empty if allowed."""
     return "its id is the name of a built-in tool" if canonical(id) in CATALOG else ""
 
 
 def why_untrusted(id: str, record: Record | None, location: str, sha256: str) -> str:  # noqa: A002
-    """Why an enabled plugin must not run; empty if the owner enabled what is there."""
+    """Why an enabled plugin must not run; empty if it is unchanged since the owner enabled it."""
     again = f"; {AGAIN.format(id)} to see what it declares, and to trust it"
     if record is None:
         return f"it has not been enabled on this machine{again}"
@@ -72,7 +72,7 @@ def problems_file(home: str) -> str:
 
 
 def read_records(home: str) -> dict[str, Record]:
-    """Raises `PluginError` if there is a file, but no valid one."""
+    """Raises `PluginError` if the file exists but is invalid."""
     try:
         return _read(records_file(home), Record)
     except msgspec.MsgspecError as error:
@@ -88,7 +88,7 @@ def write_record(home: str, id: str, record: Record | None) -> None:  # noqa: A0
 
 
 def read_problems(home: str) -> dict[str, str]:
-    """The last problem of each plugin while it ran."""
+    """The last runtime problem of each plugin."""
     with suppress(msgspec.MsgspecError):
         return _read(problems_file(home), str)
     return {}
@@ -109,7 +109,7 @@ def _read(path: str, kind: type[T]) -> dict[str, T]:
 
 
 def _change(path: str, kind: type[T], id_: str, value: T | None, *, wait_s: float) -> None:
-    """Set what a file has for a plugin, or remove it. A file that is invalid is replaced."""
+    """Set or remove a plugin's value in a file. An invalid file is replaced."""
     private_dir(os.path.dirname(path))
     with locked(f"{path}.lock", wait_s=wait_s):
         found: dict[str, T] = {}

@@ -1,4 +1,4 @@
-"""Plugin code among our own: which plugin blocks the event loop, and whose hook failed."""
+"""Watches plugin code: finds the plugin that blocks the event loop or whose hook failed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def contained(tool: Tool, active: ActivePlugin) -> Tool:
 
 @contextmanager
 def watching(active: ActivePlugin) -> Iterator[None]:
-    """Report if the plugin blocks the event loop of this thread meanwhile."""
-    import asyncio  # is running, but not needed to load a plugin
+    """Report if the plugin blocks this thread's event loop inside the block."""
+    import asyncio  # not needed to load a plugin
 
     loop, thread = asyncio.get_running_loop(), threading.get_ident()
     watch = _watches.get(thread)
@@ -62,7 +62,7 @@ class _LoopWatch(threading.Thread):
     def run(self) -> None:
         while self.running and not self.loop.is_closed():
             ticked = threading.Event()
-            with suppress(RuntimeError):  # closed just now
+            with suppress(RuntimeError):  # it was just closed
                 self.loop.call_soon_threadsafe(ticked.set)
             if not ticked.wait(BLOCKED_S):
                 self._report()

@@ -328,7 +328,7 @@ class PolicyDecision(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...]
 
     def refusal(self, name: str) -> str:
-        """Why a removed tool may not be called, for the model and people."""
+        """The refusal of a removed tool, for the model and people."""
         return f"the tool {name!r} is not allowed here: {self.verdicts[name].removed_by}"
 
 

@@ -3,9 +3,9 @@
 A matching deny rule always wins. Otherwise the first matching rule in the order of the file decides
 between ask and allow. A call that no rule matches runs.
 
-Paths are compared by where they lead, not by spelling. A restriction must hold whatever spelling,
+Paths are compared by their targets, not by spelling. A restriction must hold whatever spelling,
 link or detour the caller uses, and however the operator wrote the pattern (`./a`, `a//b`, `a/**`,
-`~/a`, through a link). An exception applies only to where the path really leads.
+`~/a`, through a link). An exception applies only to the resolved target of the path.
 
 URLs are compared by host, however that is written. A pattern with `://` is for the whole URL.
 """
@@ -57,7 +57,7 @@ class PathForms(msgspec.Struct, frozen=True):
 
 
 def path_forms(path: str, workspace: str) -> PathForms | None:
-    """None for something that cannot be a path."""
+    """None if it cannot be a path."""
     try:
         whole = os.path.join(workspace, os.path.expanduser(plain_path(path)))
         # Resolve links before `..`, as the kernel does: `link/..` is not the directory of `link`.
@@ -85,7 +85,7 @@ def restricts(pattern: Pattern, places: PathForms | None) -> bool:
 
 
 def exempts(pattern: Pattern, places: PathForms | None) -> bool:
-    """Whether an allow rule applies to where a path really leads.
+    """Whether an allow rule applies to the resolved target of a path.
 
     Links in the pattern are not resolved, and a regular expression never sees the directories above
     the workspace: either could make an exception wider than it looks.
@@ -115,9 +115,9 @@ def matches_url(pattern: Pattern, url: str, *, is_exception: bool) -> bool:
 
 
 def _shown(pattern: Pattern, places: PathForms) -> tuple[str, ...]:
-    """What the regular expression of a restriction is searched in: the path relative to the
-    workspace, so that directories above it do not matter; the absolute path outside the workspace,
-    or if the expression is anchored."""
+    """The text that the regular expression of a restriction is applied to: the path relative to the
+    workspace, so that directories above it do not matter, or the absolute path outside the
+    workspace or for an anchored expression."""
     if not places.inside:
         return places.absolute
     inside = (*places.inside, *(f"/{each}" for each in places.inside))

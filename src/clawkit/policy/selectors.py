@@ -164,7 +164,7 @@ def _rank(match: BindingMatch, origin: Origin) -> tuple[int, int] | None:
     fits_account = account == _ANY or origin.account in accounts
     fits_roles = not match.roles or not {*match.roles}.isdisjoint(origin.sender.roles)
     fits_space = {match.guild_id, match.team_id} <= {None, "", origin.space}
-    # Beyond ASCII, letters that are not the same become so without case.
+    # Outside ASCII, case folding makes some different letters equal.
     fold = str.lower if origin.channel.isascii() else str
     fits_channel = fold(match.channel) == fold(origin.channel)
     if not (fits_channel and fits_account and fits_roles and fits_space):

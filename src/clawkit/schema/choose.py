@@ -481,7 +481,7 @@ def check_schema(schema: Mapping[str, Any], name: str) -> None:
 
 def validator_for(schema: Mapping[str, Any], what: str) -> Draft202012Validator:
     """A validator for a schema that a model wrote. Raises `ToolInputError` if it is invalid, or if
-    checking a value could take without end: a few references can branch a billion times."""
+    validation could take forever: a few references can branch a billion times."""
     made = make_validator(schema, what)
     try:
         check_schema(schema, what)

@@ -1,8 +1,9 @@
-"""Search over tools whose schemas a model is not given: BM25 in memory, and one line per tool.
+"""Search over deferred tools, whose schemas the model does not get: BM25 in memory, and one line
+per tool.
 
-Names and descriptions are indexed, and the parameters of our own tools. Schemas of strangers
-(plugins and servers) are not, and their descriptions only up to a limit: a stranger should not be
-found by everything.
+Names and descriptions are indexed, and parameters of our own tools. Schemas of third-party tools
+(plugins and servers) are not, and their descriptions only up to a limit, so that they cannot match
+every query.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from clawkit.external import defuse
 from clawkit.text import one_line
 
 MAX_INDEXED = 400
-"""Characters of a stranger's description that are indexed."""
+"""Indexed characters of a third-party description."""
 _SUMMARY, _SIGNATURE = 160, 240
 _NAME_WEIGHT = 3  # a word of the name counts as often as this in the description
 _K1, _B = 1.2, 0.75
@@ -39,10 +40,10 @@ class ToolIndex(Struct, frozen=True, dict=True):
     tools: Mapping[str, Tool]
     """All tools of the run, by canonical name."""
     deferred: tuple[str, ...] = ()
-    """Those that are searched: canonical names, in alphabetical order."""
+    """The searchable tools: canonical names, in alphabetical order."""
     sources: Mapping[str, str] = {}
     refused: Mapping[str, str] = {}
-    """Why policy removed a tool."""
+    """Reasons why policy removed tools."""
 
     def search(self, query: str, limit: int) -> list[str]:
         """The best matches, an exact name first."""
@@ -64,7 +65,7 @@ class ToolIndex(Struct, frozen=True, dict=True):
 
     @cached_property
     def _weights(self) -> dict[str, dict[str, float]]:
-        """Word -> tool -> how much the word says about that tool (BM25)."""
+        """Word -> tool -> weight of the word for that tool (BM25)."""
         counts = {name: Counter(self._indexed(name)) for name in self.deferred}
         mean = sum(map(Counter.total, counts.values())) / max(1, len(counts))
         weights: dict[str, dict[str, float]] = {}

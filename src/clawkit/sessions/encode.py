@@ -52,11 +52,11 @@ def _decoder() -> msgspec.json.Decoder[Message]:
 
 
 def encode(message: Message, redact: Redact | None = None) -> bytes:
-    """Without `redact`, secrets were removed before."""
+    """Without `redact`, secrets must already have been removed."""
     if redact is None and isinstance(message, ToolResult):
         with suppress(TypeError, ValueError, OverflowError, RecursionError):
             small = _encode(message)
-            # Then nothing in it can exceed a limit.
+            # A short message: nothing in it can exceed a limit.
             if len(small) <= MAX_STRING and small.count(b"[") + small.count(b"{") <= _MAX_DEPTH:
                 return small
     packing = _Packing(redact)

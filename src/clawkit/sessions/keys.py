@@ -35,7 +35,8 @@ class SessionKey(Struct, frozen=True):
 
     @property
     def is_shared(self) -> bool:
-        """Whether others than the owner write here: what they said must not act for the owner."""
+        """Whether other people than the owner write here: their words must not act for the
+        owner."""
         return bool(self.channel) or self.kind in ("group", "hook")
 
 

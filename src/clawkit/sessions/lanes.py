@@ -31,7 +31,7 @@ R = TypeVar("R")
 
 
 class LaneLimits(Struct, frozen=True):
-    """How many messages may wait (`cap`), and how many turns may run at once; None is no limit."""
+    """Limits of waiting messages (`cap`) and of concurrent turns; None for no limit."""
 
     cap: int | None = 20
     max_turns: int | None = None
@@ -174,7 +174,7 @@ class Lane(Generic[T, R]):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no turn start inside the `with` block; a running turn continues."""
+        """Prevent turns from starting inside the `with` block; a running turn continues."""
         self._holds += 1
         try:
             yield

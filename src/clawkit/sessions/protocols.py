@@ -1,4 +1,5 @@
-"""Data types of sessions, the interface for tools that query them, and where the store is."""
+"""Data types of sessions, the interface for tools that query them, and the location of the
+store."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ Event = Literal[
     "created", "turn", "answered", "compacted", "model", "thinking", "title", "renamed", "settings"
 ]
 MAX_NAME = 256
-"""Enough for five sub-agents below each other, each with a UUID."""
+"""Enough for five nested sub-agents, each with a UUID."""
 _URL = r"[A-Za-z][A-Za-z0-9+.-]+://"
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -91,8 +92,8 @@ class Changes(Struct, frozen=True):
 
 
 class Visible(Struct, frozen=True):
-    """Which sessions a session may see: itself, all sessions of some agents, and of other agents
-    those it started. Decided in `visibility.py`."""
+    """Which sessions a session may see: itself, all sessions of some agents, and those of other
+    agents that it started. Decided in `visibility.py`."""
 
     key: str
     id: str = ""
@@ -245,13 +246,13 @@ def locate_store(setting: str | None, env: Mapping[str, str]) -> str:
         return sessions_file(env)
     wrong = ""
     if re.match(_URL, setting):
-        # The address is not repeated: there may be a password in it.
+        # The address is not shown: it may contain a password.
         what = "PostgreSQL" if setting.lower().startswith("postgres") else "a URL"
         wrong = f"{what} is not supported as a session store yet"
     elif setting.endswith((".json", ".json5", ".jsonl")):
-        wrong = f"sessions are stored in a database, and {setting!r} does not name one"
+        wrong = f"sessions are stored in a database, but {setting!r} does not name one"
     if wrong:
-        raise ConfigError([Issue("session.store", wrong, hint="Set a file name, or leave it out")])
+        raise ConfigError([Issue("session.store", wrong, hint="Set a file name, or remove it")])
     if setting.startswith("~/"):
         setting = (env.get("HOME") or os.path.expanduser("~")) + setting[1:]
     return os.path.abspath(os.path.join(home(env), setting))
@@ -273,21 +274,21 @@ class Sent(Struct, frozen=True):
     reply: str = ""
     error: str = ""
     note: str = ""
-    """What else there is to know, for the model."""
+    """A remark for the model."""
     disposition: Literal["", "queued", "steered"] = ""
     is_announced: bool = False
-    """Whether what comes of it is told where the session is read by people."""
+    """Whether the outcome is announced on the channel of the session."""
 
 
 class Messenger(Protocol):
-    """Sends messages to other sessions, for the one that a tool works for."""
+    """Sends messages to other sessions on behalf of the calling session."""
 
     def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
-        """The main session of a configured agent, made if there is none and `check` has nothing
-        against it. Raises `NotFoundError` for an unknown agent."""
+        """The main session of a configured agent, created if missing unless `check` raises. Raises
+        `NotFoundError` for an unknown agent."""
 
     async def send(
         self, target: Session, text: str, timeout_s: float, mode: SendMode | None
     ) -> Sent:
-        """Send a message, and wait for the answer if there is a time for that. Raises
-        `ToolInputError` and `ToolAuthorizationError` for what cannot be sent."""
+        """Send a message, and wait for the answer if a timeout is given. Raises `ToolInputError`
+        and `ToolAuthorizationError` if it cannot be sent."""

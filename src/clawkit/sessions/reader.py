@@ -78,8 +78,8 @@ class SessionReader:
         self.redact = redact
 
     def find(self, text: str, agent: str = "", *, is_short: bool = False) -> Session | None:
-        """The one with exactly that id or key, or that name of the agent; for `is_short`, else the
-        one whose id begins so. Raises `ToolInputError` when several do."""
+        """The session with exactly that id or key, or that name of the agent; with `is_short`, a
+        unique id prefix is also accepted. Raises `ToolInputError` if it is ambiguous."""
         wanted = sound(text)
         ways = [("id = ? OR key = ?", wanted, wanted), ("name = ? AND agent = ?", wanted, agent)]
         return self._first(wanted, None, *ways, *[_beginning(wanted)] * is_short)
@@ -87,7 +87,8 @@ class SessionReader:
     def get(self, text: str, agent: str = "", refuse: Refuse | None = None) -> Session:
         wanted = sound(text.strip())
         uuid = f"*:{wanted.lower()}" if re.fullmatch(_UUID, wanted.lower()) else ""
-        # Models choose labels: everything else goes first, and none passes for a key.
+        # Models choose labels, so everything else takes precedence, and no label can pass for a
+        # key.
         label = "" if wanted.startswith("agent:") else wanted
         ways = [
             ("id = ? OR key = ?", wanted, wanted),
@@ -105,8 +106,8 @@ class SessionReader:
         raise NotFoundError(f"{unknown(text)}{hint}")
 
     def _first(self, wanted: str, refuse: Refuse | None, *ways: tuple[str, ...]) -> Session | None:
-        """What the first way finds that finds anything: a condition, and what it is given. One that
-        is given nothing is left out."""
+        """The result of the first of the `ways` that finds anything; each is a condition and its
+        arguments. Those with an empty argument are skipped."""
         refused, shown = "", repr(one_line(wanted, 60))
         for where, *given in (each for each in ways if each[1]):
             found = self._select(f"WHERE {where} ORDER BY updated_ms DESC LIMIT 50", *given)
@@ -142,7 +143,7 @@ class SessionReader:
         return self._select("WHERE name GLOB ? AND updated_ms < ?", names, before_ms)
 
     def last_said(self, agent: str, since_ms: int) -> int:
-        """When a person last said something to an agent, since a time; 0 if no one did."""
+        """When a person last wrote to an agent, since a given time; 0 if never."""
         found = self._rows(_LAST_SAID, (agent, since_ms))
         return max((at_ms or 0 for (at_ms,) in found), default=0)
 
@@ -156,7 +157,7 @@ class SessionReader:
         return self._select(search.LISTING, given)
 
     def count(self, visible: Visible, wanted: Filter) -> int:
-        """How many sessions `listing` would give without a limit."""
+        """The number of sessions that `listing` would return without a limit."""
         if not os.path.lexists(self.path):
             return 0
         given = self._choose(visible, wanted)

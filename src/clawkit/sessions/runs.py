@@ -54,7 +54,9 @@ class RunStore:
         at_ms = now_ms()
         with self._database.writing() as db:
             db.execute(
-                "UPDATE run SET status = ?, ended_ms = ?, text = ?, error = ?, output = ?,"
+                # Results are read in this order, so their times must be unique.
+                "UPDATE run SET status = ?, ended_ms = max(?, 1 + (SELECT max(other.ended_ms)"
+                " FROM run AS other WHERE other.root = run.root)), text = ?, error = ?, output = ?,"
                 " usage = ?, told_ms = ?, changes = ? WHERE id = ? AND ended_ms = 0",
                 (
                     *(outcome.status, at_ms, _clean(outcome.text, self._redact)),
@@ -79,7 +81,7 @@ class RunStore:
     def untold(self, root: str) -> list[SubagentRun]:
         """Undelivered results in the tree below a root session."""
         return self._select(
-            "WHERE root = ? AND ended_ms > 0 AND told_ms = 0 ORDER BY ended_ms, rowid", sound(root)
+            "WHERE root = ? AND ended_ms > 0 AND told_ms = 0 ORDER BY ended_ms", sound(root)
         )
 
     def interrupt(self, root: str, wind_up: WindUp) -> None:

@@ -96,7 +96,7 @@ def see(visible: Visible) -> dict[str, str]:
 
 
 def want(wanted: Filter, ids: Iterable[str] | None) -> Mapping[str, str | bytes | int | None]:
-    """What `LISTING` needs to know; `ids` are all that may be in it, None for any."""
+    """The parameters of `LISTING`; `ids` restricts the sessions, None for any."""
     return {
         "since_ms": wanted.since_ms,
         "main": wanted.main,
@@ -112,7 +112,7 @@ def want(wanted: Filter, ids: Iterable[str] | None) -> Mapping[str, str | bytes 
 
 
 def in_json(values: Iterable[str | int]) -> str:
-    """Any number of values as one, for `json_each`."""
+    """Several values as one parameter, for `json_each`."""
     return msgspec.json.encode(list(values)).decode()
 
 

@@ -59,7 +59,7 @@ _TITLE_FROM = 60
 MAX_MESSAGE = 20_000
 """Characters."""
 MAX_UNREAD = 10
-"""Messages that one session may leave in another one."""
+"""Maximum unread messages from one session to another."""
 MAX_AT_ONCE = 32_000
 """Characters of unread messages that are added to a turn; the rest wait for the next one."""
 _MAIL_FIELDS = "id, session, sender, channel, text, chain, sandboxed, wakes, sent_ms"
@@ -388,10 +388,10 @@ class LiveSession:
         self._is_empty = False
 
     def close(self) -> None:
-        """Release the session. It is deleted if nothing was ever said or set in it."""
+        """Release the session. It is deleted if it has no messages and no settings."""
         self._held.close()
         if self._is_empty:
-            # Nothing is lost if this fails; another process may have opened it by now.
+            # Nothing is lost if this fails; another process may have opened the session.
             with suppress(ToolError):
                 self.store.delete(self.id)
         if not self._shares_store:

@@ -101,8 +101,8 @@ class RunOutcome(Struct, frozen=True):
 
 
 WindUp = Callable[[SubagentRun, RunOutcome], RunOutcome]
-"""Removes the resources of a run once nothing of it is running any more, and returns the outcome
-with a note about them. Blocks; must not raise."""
+"""Removes the resources of a run after all its processes have ended, and returns the outcome with a
+note about them. Blocks; must not raise."""
 
 
 class Attachment(Struct, frozen=True):
@@ -167,7 +167,7 @@ class Delegates(Protocol):
         """All active runs, and those that ended after the given time."""
 
     def active(self) -> Sequence[SubagentRun]:
-        """All queued and running ones."""
+        """All queued and running runs."""
 
     def find(self, which: str) -> SubagentRun:
         """Find a run by id, name, label or session; `last` is the newest. Raises `NotFoundError`,

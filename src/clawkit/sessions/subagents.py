@@ -1,7 +1,7 @@
 """The sub-agents of one process: queue, limits, and delivery of results to the requester.
 
-This is in-memory state; `runs` has what must survive a crash. One object serves a root session and
-all sub-agents below it.
+This is in-memory state; `runs` stores what must survive a crash. One object serves a root session
+and all sub-agents below it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _RETRIES_S = (0.1, 0.5, 1, 2, 5)
 
 
 class Spec(Struct, frozen=True):
-    """A validated task for a sub-agent, and what its request was resolved to."""
+    """A validated task for a sub-agent, and the resolved values of its request."""
 
     request: SpawnRequest
     """Without the contents of the attachments."""
@@ -223,7 +223,7 @@ class Subagents:
         while self._busy < self._max_busy and self._waiting and not self._is_closed:
             requester, queue = next(iter(self._waiting.items()))
             live = self._live.get(queue.popleft())
-            # To the end of the queue: other requesters come first.
+            # To the end of the queue, so that other requesters come first.
             del self._waiting[requester]
             if queue:
                 self._waiting[requester] = queue
@@ -297,7 +297,7 @@ class Subagents:
 
     async def _end(self, live: _Live, outcome: RunOutcome) -> None:
         """Store the result, then notify listeners. A completed run has waited for its sub-agents;
-        those of any other are stopped."""
+        otherwise they are stopped."""
         run = live.run
         live.is_ending = True
         await self._stop_below(live.session.id, "the end of its requester")
@@ -317,7 +317,7 @@ class Subagents:
             except ToolError as error:
                 log.warning("the session of a sub-agent could not be deleted: %s", error)
         try:
-            # For a silent end, too: a waiting session must not wait forever.
+            # Even for a silent end: a waiting session must not wait forever.
             if listener := self._listener(run.requester):
                 listener()
         except Exception as error:  # noqa: BLE001  # the listener's own code
@@ -462,7 +462,7 @@ class Subagents:
         if live.task is not None:
             live.task.cancel()
             await asyncio.wait({live.task})
-        # A task cancelled before its first step never ran `_run`, so this is still to be done.
+        # A task cancelled before its first step never ran `_run`, so finish the run here.
         if live.run.id in self._live:
             await self._end(live, outcome)
 

@@ -25,7 +25,7 @@ _COLUMNS = """
         version INTEGER NOT NULL DEFAULT 0,
         state BLOB NOT NULL DEFAULT x'7b7d',
         last INTEGER NOT NULL DEFAULT 0,
-        -- The message that stands for all before it but those from keep_from on.
+        -- The message that replaces all earlier ones except those from keep_from on.
         summary INTEGER NOT NULL DEFAULT 0,
         keep_from INTEGER NOT NULL DEFAULT 0
 """
@@ -88,7 +88,7 @@ MIGRATIONS = (
     """
     CREATE TABLE run (
         id TEXT PRIMARY KEY,
-        -- The session it works in, the one that is told its result, and the one of the process.
+        -- The session it works in, the one that receives its result, and the root session.
         session TEXT NOT NULL,
         requester TEXT NOT NULL,
         root TEXT NOT NULL,
@@ -105,9 +105,9 @@ MIGRATIONS = (
         error TEXT NOT NULL DEFAULT '',
         output BLOB NOT NULL DEFAULT x'',
         usage TEXT NOT NULL DEFAULT '{}',
-        -- When the requester's transcript got the result; 0 while it has not.
+        -- When the result was added to the requester's transcript; 0 if it was not yet.
         told_ms INTEGER NOT NULL DEFAULT 0,
-        -- What goes when it ends: the directory of files that came with the task.
+        -- Directory of attachments to remove when it ends.
         attachments TEXT NOT NULL DEFAULT '',
         -- The worktree it works in, as JSON, and what it changed there.
         worktree TEXT NOT NULL DEFAULT '',
@@ -118,7 +118,7 @@ MIGRATIONS = (
     CREATE INDEX run_by_root ON run (root);
     CREATE TABLE mailbox (
         id TEXT PRIMARY KEY,
-        -- The session that it is for; what sent it is named by key.
+        -- The id of the recipient; the sender is a key.
         session TEXT NOT NULL,
         sender TEXT NOT NULL,
         channel TEXT NOT NULL,

@@ -11,11 +11,12 @@ from clawkit.sessions.visibility import Requester, SessionTarget, Sight, may_see
 
 MAX_SESSIONS = 10_000
 MAX_CHARS = 2_000_000
-"""Characters of one session; the latest are kept."""
+"""Maximum characters of one session; the latest are kept."""
 
 
 class AgentTranscripts:
-    """What people and the agent said. Results of tools are left out: they are what others wrote."""
+    """Messages of people and of the agent. Results of tools are left out: they are untrusted
+    text."""
 
     def __init__(
         self,

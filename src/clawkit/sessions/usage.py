@@ -1,4 +1,4 @@
-"""What stored sessions used: tokens, cost and latency by session, agent, model and day."""
+"""Usage of stored sessions: tokens, cost and latency by session, agent, model and day."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from clawkit.sessions.reader import SessionReader
 
 Labels = tuple[str, ...]
 LABELS = ("session", "agentId", "provider", "model", "date")
-"""What answers can be grouped by."""
+"""Labels that answers can be grouped by."""
 _AT_ONCE = 100
-"""Messages that are read together: they can be long."""
+"""Messages per batch; few, because they can be long."""
 
 
 class Span(Struct, frozen=True):
-    """The days that were asked for, in one time zone."""
+    """The requested days, in one time zone."""
 
     zone: tzinfo | None
-    """None for that of the gateway."""
+    """None for the time zone of the gateway."""
     first: date
     last: date
 
@@ -47,7 +47,7 @@ class Span(Struct, frozen=True):
 
 
 class UsageTotals(Struct):
-    """What some answers took together."""
+    """The total usage of some answers."""
 
     usage: Usage = Usage()
     unpriced: int = 0
@@ -62,7 +62,7 @@ class UsageTotals(Struct):
 
 
 class UsageReport(Struct, frozen=True):
-    """Some sessions, and what they used in a period, by all labels."""
+    """Some sessions and their usage in a period, by all labels."""
 
     span: Span
     sessions: list[Session]
@@ -70,10 +70,10 @@ class UsageReport(Struct, frozen=True):
 
     @classmethod
     def read(cls, store: SessionReader, sessions: list[Session], span: Span) -> UsageReport:
-        """Reads all messages, which takes long."""
+        """Read all messages, which takes long."""
         used: list[tuple[Labels, UsageTotals]] = []
         for session in sessions:
-            with suppress(NotFoundError):  # deleted meanwhile
+            with suppress(NotFoundError):  # deleted in the meantime
                 used += _grouped(_answers_of(store, session, span), *LABELS)
         return cls(span, sessions, used)
 
@@ -89,8 +89,8 @@ class UsageReport(Struct, frozen=True):
 def _answers_of(
     store: SessionReader, session: Session, span: Span
 ) -> Iterator[tuple[Labels, UsageTotals]]:
-    """What each answer of a session in a period took, the last one first."""
-    # What a session was given when it was made is counted where it was said.
+    """The usage of each answer of a session in a period, newest first."""
+    # Messages copied from another session count only for that session.
     start_ms = max(span.start_ms, session.created_ms)
     for said, before in pairwise(chain(_newest_first(store, session), (None,))):
         if said is None or 0 < said.at_ms < start_ms:

@@ -1,4 +1,4 @@
-"""Which sessions may see which others, and which agents may be started: from plain facts."""
+"""Which sessions may see which others, and which agents may be started: pure functions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sight(Struct, frozen=True):
     mode: Mode = "tree"
     spawned_only: bool = True  # whether a sandboxed session sees only sessions it started
     agent_to_agent: bool = False
-    allow: tuple[str, ...] | None = None  # agents that may see each other's sessions; None is all
+    allow: tuple[str, ...] | None = None  # agents that may see each other's sessions; None for all
     main: str = MAIN  # name of the main session
 
     @classmethod

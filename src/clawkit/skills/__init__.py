@@ -1,1 +1,1 @@
-"""Skills: folders with instructions that a model reads when it needs them."""
+"""Skills: folders with instructions that a model reads when needed."""

@@ -1,4 +1,4 @@
-"""Finding skills in their directories: which files there are, and what they say."""
+"""Finds and reads skills in their directories."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from clawkit.store import why_foreign
 from clawkit.text import human_size
 
 MAX_NAMES = 10_000
-"""Names of a directory that are looked at, whatever they are."""
-_LEADS_OUT = "it leads out of its directory through a link"
+"""Maximum names of a directory to look at."""
+_LEADS_OUT = "a link leads out of its directory"
 _SKIPPED = ("node_modules", "__pycache__")
 _FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY
 Stamp = tuple[int, int, int, int]
@@ -31,7 +31,7 @@ class SkillRoot(NamedTuple):
     path: str
     source: SkillSource
     within: str = ""
-    """The directory that it must not lead out of."""
+    """The directory that its resolved path must be in."""
 
 
 class SkillFile(NamedTuple):
@@ -62,7 +62,7 @@ def scan(roots: Iterable[SkillRoot], limits: SkillLimits) -> list[SkillFile]:
 
 
 def _scan_root(root: SkillRoot, limits: SkillLimits) -> Iterator[SkillFile]:
-    # The root itself is not counted.
+    # The root itself does not count.
     folders, skills = limits.max_candidates_per_root + 1, limits.max_skills_loaded_per_source
     for found in _walk(root, root.path):
         folders, skills = folders - 1, skills - (found is not None)
@@ -107,15 +107,15 @@ def _look(root: SkillRoot, folder: str) -> SkillFile | None:
 
 @lru_cache(maxsize=1024)
 def _resolve(path: str, _stamp: Stamp) -> str:
-    """The real path of a file, as long as it is the same: this is asked at every turn."""
+    """The real path of a file; cached until it changes, because it is needed at every turn."""
     return os.path.realpath(path)
 
 
 def read_all(
     candidates: Iterable[SkillFile], limits: SkillLimits, writable: Sequence[str]
 ) -> tuple[list[Skill], list[SkillFile]]:
-    """The skills of the candidates, the first one of each name, and why others are left out. Those
-    below a directory in `writable` can be changed by the agent."""
+    """The skills of the candidates (the first of each name), and why others are left out. The agent
+    can change those below a directory in `writable`."""
     skills: dict[str, Skill] = {}
     broken: list[SkillFile] = []
     for each in candidates:
@@ -128,7 +128,7 @@ def read_all(
             skill = read_skill(text, each.file, each.root.source, trusted=trusted)
             first = skills.setdefault(skill.name.lower(), skill)
             if first is not skill:
-                raise ValueError(f"{first.file} has the same name, and comes first")
+                raise ValueError(f"{first.file} has the same name and takes precedence")
         except (ToolInputError, ValueError) as error:
             broken.append(each._replace(problem=str(error)))
         except OSError as error:

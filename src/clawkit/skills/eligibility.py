@@ -1,4 +1,4 @@
-"""Whether a skill is offered: what it requires, and what the configuration says."""
+"""Whether a skill is offered, by its requirements and the configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clawkit.skills.skill import Skill
 
 
 class SkillFacts(NamedTuple):
-    """What decides about skills."""
+    """The facts that decide whether skills are offered."""
 
     system: str
     """As in `sys.platform`."""
@@ -19,10 +19,10 @@ class SkillFacts(NamedTuple):
     """The path of a program."""
     env: Mapping[str, str]
     settings: Mapping[str, Any]
-    """The configuration as it is in the file."""
+    """The configuration as written in the file."""
     entries: Mapping[str, SkillEntry] = {}
     named: Collection[str] | None = None
-    """The only skills that the agent has."""
+    """The only skills that the agent may have; None for all."""
 
 
 def why_not(skill: Skill, facts: SkillFacts) -> str:
@@ -31,7 +31,7 @@ def why_not(skill: Skill, facts: SkillFacts) -> str:
     if entry is not None and not entry.enabled:
         return f"skills.entries.{skill.key}.enabled is false"
     if facts.named is not None and skill.name not in facts.named:
-        return "the agent's list of skills does not have it"
+        return "it is not in the agent's list of skills"
     if about.os and facts.system not in about.os:
         return f"it is for {', '.join(about.os)}"
     missing = () if about.always else tuple(_missing(skill, facts))
@@ -51,8 +51,8 @@ def _missing(skill: Skill, facts: SkillFacts) -> Iterator[str]:
 
 
 def variables_of(skill: Skill, facts: SkillFacts) -> dict[str, Any]:
-    """The variables that `skills.entries` has for commands of a skill, with secrets unresolved.
-    None for a skill that the agent can change: it could give itself the name of another one."""
+    """The variables in `skills.entries` for commands of a skill, with secrets unresolved. Empty for
+    a skill that the agent can change, because it could take the name of another one."""
     entry = facts.entries.get(skill.key)
     if entry is None or not skill.is_trusted:
         return {}
@@ -62,14 +62,14 @@ def variables_of(skill: Skill, facts: SkillFacts) -> dict[str, Any]:
 
 
 def unused_settings(skill: Skill, facts: SkillFacts) -> Iterator[str]:
-    """What `skills.entries` has for a skill without effect, and why."""
+    """Settings in `skills.entries` that have no effect for a skill, and why."""
     entry, key = facts.entries.get(skill.key), f"skills.entries.{skill.key}"
     if entry is None:
         return
     if not skill.is_trusted and (entry.env or entry.api_key):
         yield f"{key}: its variables are not used, because the agent can change {skill.file}"
     if entry.api_key and not skill.metadata.primary_env:
-        yield f"{key}.apiKey is not used: the skill does not say in which variable"
+        yield f"{key}.apiKey is not used: the skill does not name a variable for it"
     for name in entry.env:
         if why := why_refused(name):
             yield f"{key}.env.{name} is not used: it {why}"

@@ -33,7 +33,7 @@ _CONSTANTS: dict[str, str | bool] = {"null": "", "Null": "", "NULL": "", "~": ""
 
 
 class FrontMatterError(ValueError):
-    """What is wrong, and in which line of the file."""
+    """An error, and its line in the file."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -124,7 +124,7 @@ def _read_scalar(text: str, number: int) -> str | bool:
         try:
             return str(json.loads(quoted[1] if quoted else "", strict=False))
         except ValueError:
-            why = "the quotes do not end in this line, or have an unsupported escape"
+            why = "the quotes do not end on this line, or have an unsupported escape"
             raise FrontMatterError(number, why) from None
     plain = _COMMENT.sub("", text).rstrip()
     if _UNSUPPORTED.match(plain):

@@ -1,4 +1,4 @@
-"""Unpacking a skill from a directory or an archive, and putting it in its place."""
+"""Unpacks a skill from a directory or an archive, and installs it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MANY = f"it has more than {MAX_FILES} files"
 _LARGE = f"it is larger than {human_size(MAX_BYTES)}"
 _ZIP_ENTRY = b"PK\1\2"
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Others unpack without a limit, half a kilobyte into hundreds of megabytes."""
+"""Other methods unpack without a limit: half a kilobyte into hundreds of megabytes."""
 MAX_TAR_EXTENSION = 8 * 1024
 _CHUNK = 64 * 1024
 _SKIPPED = (".git", "__pycache__")
@@ -53,8 +53,8 @@ class UnpackedFile(NamedTuple):
 def unpacked(
     path: str, root: str, limits: SkillLimits
 ) -> Iterator[tuple[Skill, list[UnpackedFile]]]:
-    """Unpack a skill into a private directory in `root`, which is removed in the end; gives the
-    skill and its files. Raises `ToolInputError` if it is not a skill, or could do harm."""
+    """Unpack a skill into a temporary private directory in `root`; yields the skill and its files.
+    Raises `ToolInputError` if it is not a skill, or may be malicious."""
     private_dir(root)
     folder = tempfile.mkdtemp(prefix=".install-", dir=root)
     try:
@@ -68,21 +68,21 @@ def unpacked(
         if broken:
             raise ToolInputError(f"the skill in {path} is invalid: {broken[0].problem}")
         if len(skills) != 1:
-            raise ToolInputError(f"{path} must contain one SKILL.md, and contains {len(skills)}")
+            raise ToolInputError(f"{path} must contain one SKILL.md, but contains {len(skills)}")
         yield skills[0], files
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def place(skill: Skill, root: str) -> str:
-    """Move an unpacked skill to its place in `root`; returns that. Raises `ConflictError`."""
+    """Move an unpacked skill to its place in `root`; returns the place. Raises `ConflictError`."""
     if not skill.command:
         raise ToolInputError(
             f"the name {skill.name!r} has no letters a-z or digits for a directory"
         )
     target = os.path.join(root, skill.command)
     if os.path.lexists(target):
-        raise ConflictError(f"{target} exists already; remove it first to replace it")
+        raise ConflictError(f"{target} already exists; remove it first to replace it")
     os.rename(skill.folder, target)
     return target
 
@@ -93,7 +93,7 @@ def check_name(name: str) -> str:
     if not name.isprintable() or "\\" in name or ":" in name:
         raise ValueError(f"{name!r} is not a plain path")
     if {"", ".", ".."}.intersection(parts) or max(map(len, map(os.fsencode, parts))) > 200:
-        raise ValueError(f"{name[:200]!r} leads elsewhere, or is too long")
+        raise ValueError(f"{name[:200]!r} leads outside, or is too long")
     return name
 
 
@@ -109,7 +109,7 @@ def _write(members: Iterator[Member], folder: str) -> list[UnpackedFile]:
         if len(files) >= MAX_FILES:
             raise ValueError(_MANY)
         if files.get(key := name.casefold()):
-            raise ValueError(f"{name!r} is there twice")
+            raise ValueError(f"{name!r} occurs twice")
         os.makedirs(os.path.dirname(target), 0o700, exist_ok=True)
         is_program, size = bool(mode & 0o100), 0
         with open(os.open(target, _CREATE, 0o700 if is_program else 0o600), "wb") as file:
@@ -161,7 +161,8 @@ def _unzip(data: bytes) -> Iterator[Member]:
 
 
 class _TarHeader(tarfile.TarInfo):
-    """A header, unless it extends another with so much text that reading it takes very long."""
+    """A header; refuses one that extends another with so much text that reading it takes very
+    long."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:

@@ -1,4 +1,4 @@
-"""One skill: what its SKILL.md says, and what deviates from the rules of agentskills.io."""
+"""One skill: the content of its SKILL.md, and its deviations from the rules of agentskills.io."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ _NAMESPACES = ("openclaw", "clawdbot")
 
 
 Names = Annotated[tuple[Annotated[str, Meta(max_length=200)], ...], Meta(max_length=50)]
-"""Few, because each program is looked for in every directory of PATH."""
+"""Few, because each program is searched in every directory of PATH."""
 
 
 class SkillRequirements(Struct, frozen=True, rename="camel", omit_defaults=True):
     bins: Names = ()
-    """Programs that must all be there."""
+    """Programs that must all be installed."""
     any_bins: Names = ()
-    """Programs of which one must be there."""
+    """Programs of which one must be installed."""
     env: Names = ()
     config: Names = ()
-    """Settings that must be set, and not to false."""
+    """Settings that must be set to something other than false."""
 
 
 class SkillMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):
     always: bool = False
-    """Offered whatever it requires."""
+    """Whether it is offered regardless of requirements."""
     emoji: str = ""
     homepage: str = ""
     skill_key: str = ""
@@ -47,7 +47,7 @@ class SkillMetadata(Struct, frozen=True, rename="camel", omit_defaults=True):
     os: Names = ()
     requires: SkillRequirements = SkillRequirements()
     install: tuple[dict[str, Any], ...] = ()
-    """How to install what it requires: for people to read, never run."""
+    """How to install its requirements: for people to read, never run."""
 
 
 class Skill(Struct, frozen=True, rename="camel"):
@@ -56,10 +56,10 @@ class Skill(Struct, frozen=True, rename="camel"):
     file: str
     source: SkillSource
     is_trusted: bool
-    """Whether the agent cannot change it: only then it gets variables, or programs allowed."""
+    """Whether the agent cannot change it: only then it may get variables and allowed programs."""
     metadata: SkillMetadata = SkillMetadata()
     fields: dict[str, str] = {}
-    """`license`, `compatibility` and `allowed-tools`, to be shown."""
+    """`license`, `compatibility` and `allowed-tools`, for display."""
     is_for_user: bool = True
     """Whether a person can invoke it with `/NAME`."""
     is_for_model: bool = True
@@ -73,7 +73,7 @@ class Skill(Struct, frozen=True, rename="camel"):
 
     @property
     def command(self) -> str:
-        """What a person types after the slash."""
+        """The word that a person types after the slash."""
         return re.sub(r"[^a-z0-9_-]+", "-", self.name.lower()).strip("-")
 
     @property
@@ -84,7 +84,7 @@ class Skill(Struct, frozen=True, rename="camel"):
 
 def read_skill(text: str, file: str, source: SkillSource, *, trusted: bool) -> Skill:
     """The skill in the text of a SKILL.md. Raises ValueError with a message that does not quote the
-    text: the file may not be what it claims to be."""
+    text: the file may not be a skill at all."""
     found = read_front_matter(text)
     name = _text(found, "name") or os.path.basename(os.path.dirname(file))
     description = _text(found, "description")
@@ -93,7 +93,7 @@ def read_skill(text: str, file: str, source: SkillSource, *, trusted: bool) -> S
     if not name.isprintable() or len(name) > MAX_NAME:
         raise ValueError(f"the name must be 1 to {MAX_NAME} printable characters")
     if not description:
-        raise ValueError("there is no description, so a model cannot know when to use it")
+        raise ValueError("the description is missing, so a model cannot know when to use it")
     tool = _text(found, "command-tool") if found.get("command-dispatch") == "tool" else ""
     return Skill(
         name,
@@ -141,7 +141,7 @@ def _read_metadata(found: dict[str, Any]) -> SkillMetadata:
 
 
 def _deviations(found: dict[str, Any], name: str, file: str) -> Iterator[str]:
-    """What the rules of agentskills.io do not permit; clawkit does."""
+    """Deviations from the rules of agentskills.io that clawkit accepts."""
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or len(name) > 64:
         yield "name: use up to 64 lower-case letters and digits, with single hyphens between"
     if name != (folder := os.path.basename(os.path.dirname(file))):

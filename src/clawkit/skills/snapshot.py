@@ -1,4 +1,5 @@
-"""The skills of a session: which are offered, how the prompt lists them, how people invoke them."""
+"""The skills of a session: the offered ones, their list in the prompt, their invocation by
+people."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class SkillSnapshot:
         limits: SkillLimits,
         writable: Sequence[str],
     ) -> None:
-        """The agent can change what is below the directories in `writable`."""
+        """The agent can change everything below the directories in `writable`."""
         self.candidates, self._facts, self._limits = candidates, facts, limits
         self.found, self.broken = read_all(candidates, limits, writable)
 
@@ -71,7 +72,7 @@ class SkillSnapshot:
         return why_not(skill, self._facts)
 
     def describe(self, skill: Skill) -> dict[str, Any]:
-        """JSON about a skill: what it says, and whether it is offered."""
+        """JSON about a skill: its content, and whether it is offered."""
         tokens = -(-len(row_of(skill)) // _CHARS_PER_TOKEN) if skill in self.listed else 0
         why = self.why_not(skill)
         facts = {"eligible": not why, "missing": why, "tokens": tokens, "command": skill.command}
@@ -79,12 +80,12 @@ class SkillSnapshot:
 
     @property
     def folders(self) -> list[str]:
-        """What the model may read for its skills."""
+        """The directories that the model may read for its skills."""
         return [each.folder for each in self.in_force if each in self.listed or each.is_for_user]
 
     @cached_property
     def programs(self) -> list[str]:
-        """Paths of the programs that trusted skills require, as they are now."""
+        """Current paths of the programs that trusted skills require."""
         named = [
             name
             for each in self.in_force
@@ -105,13 +106,13 @@ class SkillSnapshot:
 
     @cached_property
     def commands(self) -> dict[str, Skill]:
-        """The skills that a person can invoke, by what they type after the slash: rather the one
-        with just this name than one with a similar name."""
+        """The skills that a person can invoke, by the word after the slash; an exact name takes
+        precedence over a similar one."""
         found = (each for each in self.in_force if each.is_for_user and each.command)
         return {each.command: each for each in sorted(found, key=lambda s: s.name == s.command)}
 
     def find(self, line: str) -> tuple[Skill, str] | None:
-        """The skill that `/NAME …` or `/skill NAME …` invokes, and what follows."""
+        """The skill that `/NAME …` or `/skill NAME …` invokes, and the rest of the line."""
         words = re.fullmatch(r"/(?:skill[ \t]+)?([^\s/]+)(?:\s+(.*))?", line, re.DOTALL)
         skill = self.commands.get(words[1].lower()) if words else None
         return (skill, (words[2] or "").strip()) if words and skill else None

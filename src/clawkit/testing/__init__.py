@@ -112,7 +112,7 @@ class Events(list[Event]):
 
 
 def check_tool(tool: Tool, providers: Iterable[str] = PROVIDERS) -> list[str]:
-    """Problems that a user or a model provider would have with a tool; empty if there are none."""
+    """Problems of a tool for users or model providers; empty if there are none."""
     problems = [] if tool.description.strip() else ["the tool has no description"]
     try:
         properties = tool.schema.get("properties", {})

@@ -1,4 +1,4 @@
-"""Answers of the web, kept for a while in a database of limited size."""
+"""A cache of web answers, in a database of limited size."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CREATE TABLE answer (
     until REAL NOT NULL
 ) STRICT;
 """
-# `made` is checked because a clock that was set back would keep an answer for too long.
+# `made` is checked because setting the clock back would keep an answer too long.
 _GET = "SELECT value FROM answer WHERE key = ? AND made <= ?2 AND until > ?2"
 _PUT = "INSERT OR REPLACE INTO answer (key, value, made, until) VALUES (?, ?, ?, ?)"
 _PRUNE = """
@@ -38,8 +38,8 @@ DELETE FROM answer WHERE until <= :now OR made > :now OR id <= (
 
 
 class Cache:
-    """Values by key, the oldest removed first. It never fails: what cannot be read is missing, what
-    cannot be written is dropped, and a damaged database is replaced. Shared by processes."""
+    """Values by key, the oldest removed first. It never fails: unreadable entries are missing,
+    unwritable ones are dropped, and a damaged database is replaced. Shared by processes."""
 
     def __init__(self, path: Path, *, max_entries: int = 100, max_bytes: int = 50_000_000) -> None:
         self._database = Database(
@@ -59,7 +59,7 @@ class Cache:
         return self._try(read)
 
     def put(self, key: str, value: bytes, ttl_s: float) -> None:
-        """Keep a value for `ttl_s`; 0 keeps nothing."""
+        """Store a value for `ttl_s`; 0 stores nothing."""
         if ttl_s <= 0 or len(value) > self._max_bytes:
             return
         now = time.time()
@@ -90,7 +90,7 @@ class Cache:
 
 
 def _is_damaged(error: ToolError) -> bool:
-    """Whether the file can only be replaced; otherwise it is locked, or the disk is full."""
+    """Whether the file must be replaced; other errors are a lock or a full disk."""
     import apsw
 
     cause = error.__cause__

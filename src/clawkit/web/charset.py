@@ -1,4 +1,4 @@
-"""The encoding of a page, found as browsers do: labels mean what the WHATWG says, not Python."""
+"""Detects the encoding of a page like browsers: labels have their WHATWG meaning, not Python's."""
 
 from __future__ import annotations
 
@@ -89,6 +89,6 @@ def _declared(head: bytes) -> str:
     for pattern in _DECLARED:
         if found := re.search(pattern, head):
             codec = _CODECS.get(found[1].decode("ascii").lower(), "")
-            # It could not be read if that were true.
+            # The declaration could not be read if it were true.
             return "utf-8" if codec.startswith("utf-16") else codec
     return ""

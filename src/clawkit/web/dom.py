@@ -1,7 +1,7 @@
-"""A page as a small tree of what a reader can see.
+"""A page as a small tree of its visible content.
 
-The tree has no scripts, no form fields and nothing hidden. It is shallow enough for recursion,
-whatever the page does.
+The tree has no scripts, form fields or hidden elements. It is shallow enough for recursion, for any
+page.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _UNSEEN = (
     # Joiners shape letters of some scripts, and emoji; in ASCII they only hide words.
     "|(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])"
 )
-# Comments, texts and addresses, which may have any characters in them; and escaped characters.
+# Comments, strings and URLs, which may contain any characters; and escaped characters.
 _STYLE_PARTS = (
     r"""(?s)/\*.*?(?:\*/|\Z)|"(?>(?:[^"\\\n]|\\.)*)"?|'(?>(?:[^'\\\n]|\\.)*)'?"""
     r"""|(?<![\w-])url\(\s*+[^"'\s)][^)]*+\)?|\\(?:0{0,4}([0-9a-f]{2})\s?|(\S))"""
@@ -74,17 +74,18 @@ class Element:
         self.parent = parent
         self.children: list[Element | str] = []
         self.size = 0
-        """Characters of text in it."""
+        """Characters of its text."""
         self.links = 0
-        """Characters of that which are in links."""
+        """Characters of its text in links."""
         self.has_blocks: bool | None = None
-        """Kept by the writer."""
+        """Cache of the Markdown writer."""
         self.is_streamed = False
-        """Whether it is hidden until a script of the page moves it to another place."""
+        """Whether it is hidden until a script of the page moves it."""
 
     @property
     def label(self) -> str:
-        """Its class and id, which often say what it is for; cut, since it is read often."""
+        """Its class and id, which often describe its purpose; truncated, because it is searched
+        often."""
         class_, id_ = self.attrs.get("class", ""), self.attrs.get("id", "")
         return f"{class_[:MAX_LABEL]} {id_[:MAX_LABEL]}".strip().lower()
 
@@ -96,14 +97,14 @@ class Element:
         return found
 
     def above(self) -> Iterator[Element]:
-        """The elements that it is in, the nearest first."""
+        """Its ancestors, the nearest first."""
         element = self.parent
         while element is not None:
             yield element
             element = element.parent
 
     def drop(self, is_dropped: Callable[[Element], bool], min_size: int = 0) -> None:
-        """Remove elements below it, unless less text than `min_size` would be left."""
+        """Remove descendants, unless less text than `min_size` would be left."""
         kept, dropped = [self], set[Element]()
         for element in kept:
             for child in element.children:
@@ -132,8 +133,8 @@ class Element:
 
 
 def visible_tree(parser: LexborHTMLParser) -> tuple[Element, bool]:
-    """What people see of a page, and whether it has more elements. What they see only without
-    scripts, and what React streams behind the page and then moves into it, is left out unless it
+    """The visible tree of a page, and whether it has more elements than the limit. Content for
+    browsers without scripts, and content that React streams and moves later, is left out unless it
     is most of the page."""
     root = Element("body", {}, None)
     is_cut = parser.body is not None and _fill(root, parser.body, _streamed(parser))
@@ -148,17 +149,17 @@ def visible_tree(parser: LexborHTMLParser) -> tuple[Element, bool]:
 
 
 def _streamed(parser: LexborHTMLParser) -> set[str]:
-    """The ids of hidden elements that calls in scripts of the page show."""
+    """The ids of hidden elements that scripts of the page make visible."""
     scripts = (each.text() for each in parser.css("body script:not([type]):not([src])"))
     return {found for each in scripts for found in re.findall(_STREAMED, each)}
 
 
 def _fill(root: Element, body: LexborNode, streamed: set[str]) -> bool:
-    """Copy what can be seen; returns whether elements were left because they are too many. Without
-    recursion: here the depth is the page's."""
+    """Copy visible content; returns whether elements were dropped because of the limit. Without
+    recursion, because the page controls the depth."""
     left = MAX_ELEMENTS
-    # The next node to copy on each level, the element that it goes to, its depth, and whether
-    # white space counts there.
+    # For each level: the next node to copy, its target element, its depth, and whether white space
+    # is significant.
     stack: list[tuple[LexborNode | None, Element, int, bool]] = [(body.first_child, root, 1, False)]
     while stack:
         node, parent, depth, keeps_space = stack.pop()
@@ -190,7 +191,7 @@ def _fill(root: Element, body: LexborNode, streamed: set[str]) -> bool:
 
 
 def clean_text(text: str, *, keeps_space: bool = False) -> str:
-    """The text without characters that cannot be seen; white space collapsed as in a browser."""
+    """The text without invisible characters; white space collapsed as in a browser."""
     words = text if keeps_space else " ".join(text.split())
     if not (words.isascii() and words.isprintable()):
         text = re.sub(_UNSEEN, "", text)
@@ -203,7 +204,7 @@ def clean_text(text: str, *, keeps_space: bool = False) -> str:
 
 
 def is_hidden(attrs: dict[str, str]) -> bool:
-    """Whether people do not see an element with these attributes."""
+    """Whether an element with these attributes is invisible."""
     if "hidden" in attrs or "popover" in attrs or attrs.get("aria-hidden", "").lower() == "true":
         return True
     if not _HIDDEN_CLASSES.isdisjoint(attrs.get("class", "").split()):
@@ -212,7 +213,7 @@ def is_hidden(attrs: dict[str, str]) -> bool:
         return False
     style = style.lower()
     read = re.sub(_STYLE_PARTS, lambda part: chr(int(part[1] or "0", 16)) + (part[2] or ""), style)
-    # Also without regard to what encloses a rule: no trick may show what is hidden.
+    # Ignores the context of a rule, so that no trick can reveal hidden text.
     plain = re.sub(r"[\s\\\0]+", "", f"{read};{style}".lower())
     rules = {rule.partition("!")[0] for rule in set(re.sub("[{}]", ";", plain).split(";"))}
     if any(map(_HIDING.fullmatch, rules)):

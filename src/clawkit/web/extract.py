@@ -29,8 +29,8 @@ _ASIDE_ROLES = names(
     "navigation contentinfo complementary banner search menu menubar dialog alertdialog toolbar "
     "alert"
 )
-# Words in class names and ids, from the start of a word on. The first always label what is not
-# content; the others do in most pages, and label the content itself in some, such as forums.
+# Words in class names and ids, matched from the start of a word. The first group never labels
+# content; the second usually does not, but labels the content on some pages, such as forums.
 _ASIDE_WORDS = (
     "cookie consent gdpr shar(?:e|ing) social newsletter subscri sign-?up promo advert ads? "
     "sponsor breadcrumb side-?bar foot(?:er)? nav(?:bar|igation)? (?:mega)?menu paginat pager "
@@ -53,7 +53,7 @@ def extract_page(
 ) -> Page:
     """The content of a page, or all visible text if not `main_only`.
 
-    What is hidden from people is left out. If there is almost nothing else, `note` says so.
+    Hidden text is left out. If there is almost no other text, `note` says so.
     """
     parser = LexborHTMLParser(html)
     root, is_cut = visible_tree(parser)
@@ -104,7 +104,7 @@ def _stored_text(parser: LexborHTMLParser) -> str:
 
 
 def find_main(root: Element) -> Element:
-    """The part with the content, without what surrounds it. Changes the tree.
+    """The main content, without its surroundings. Modifies the tree.
 
     No step is taken that would leave too little of the text.
     """
@@ -123,7 +123,7 @@ def find_main(root: Element) -> Element:
 
 
 def _is_marked_aside(element: Element, total: int) -> bool:
-    """Whether its tag or role says that an element surrounds the content."""
+    """Whether the tag or role of an element marks it as surroundings."""
     if element.tag in _ASIDE or element.attrs.get("role", "").lower() in _ASIDE_ROLES:
         return element.size < _MARKED_SHARE * total
     if element.tag == "form":
@@ -136,14 +136,14 @@ def _is_marked_aside(element: Element, total: int) -> bool:
 
 
 def _find_labelled_asides(root: Element, total: int) -> set[Element]:
-    """The elements whose class or id says that they surround the content. A doubtful word that
-    labels much of the text says nothing."""
+    """The elements whose class or id marks them as surroundings. An ambiguous word that labels much
+    of the text is ignored."""
     dropped = set[Element]()
     doubtful: dict[int, list[Element]] = {}
     labels: dict[Element | None, int] = {}
-    """The doubtful words of an element and of those that it is in, one bit each."""
+    """The ambiguous words of an element and its ancestors, one bit each."""
     limit = _LABEL_SHARE * total
-    read = cache(_read_label)  # many elements have the same
+    read = cache(_read_label)  # many elements share labels
     for element in root.walk():
         labels[element] = above = labels.get(element.parent, 0)
         if element.size < limit and (word := read(element.label)) is not None:
@@ -159,7 +159,7 @@ def _find_labelled_asides(root: Element, total: int) -> set[Element]:
 
 
 def _read_label(label: str) -> int | None:
-    """The number of the doubtful word in it, 0 for another word, None for none."""
+    """The number of an ambiguous word, 0 for an unambiguous one, None for none."""
     if _ASIDE_LABEL.search(label):
         return 0
     match = _DOUBTFUL_LABEL.search(label)
@@ -182,7 +182,7 @@ def _is_marked_content(element: Element) -> bool:
 
 
 def _narrow(root: Element) -> Element:
-    """The element that directly has almost all paragraphs, if they are most of the text."""
+    """The direct parent of almost all paragraphs, if they are most of the text."""
     direct: dict[Element, int] = {}
     for element in root.walk():
         if element.tag == "p" and element.size - element.links >= 25 and element.parent:

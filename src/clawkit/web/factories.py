@@ -1,4 +1,4 @@
-"""Makes the services of the web on first use. Imports nothing before."""
+"""Creates the web services on first use, and imports them only then."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def web_factories(
 
 
 def _with_plugin(settings: WebFetch, config: Config) -> WebFetch:
-    """The settings, with those of Firecrawl where other programs have them; ours come first."""
+    """The settings, merged with Firecrawl's plugin settings of other programs; ours take
+    precedence."""
     import msgspec
     from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Firecrawl, a service that renders pages: for those that cannot be read otherwise."""
+"""Firecrawl, a service that renders pages that cannot be read otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_BYTES = 16_000_000
 
 
 async def scrape(client: Client, url: str, key: str, settings: Firecrawl) -> FetchedPage:
-    """A page as Firecrawl sees it, unchecked. Raises `ToolError`."""
+    """A page as rendered by Firecrawl, not validated. Raises `ToolError`."""
     body = {
         "url": url,
         "formats": ["markdown"],

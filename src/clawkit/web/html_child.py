@@ -13,7 +13,7 @@ import sys
 MAX_MEMORY = 1024 * 1024 * 1024
 MAX_CPU_S = 20
 NO_MEMORY = 3
-"""The exit code if memory does not suffice."""
+"""The exit code if memory runs out."""
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Extracts the content of pages, in a process of its own for each page.
 
-A page may be made to take long, or much memory, or to exploit a bug of the parser: no rule tells
-such pages from others. The process (`html_child.py`) is confined, and can be killed.
+A page may be crafted to take much time or memory, or to exploit a parser bug, and cannot be
+recognized beforehand. The process (`html_child.py`) is confined, and can be killed.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from clawkit.web.page import Page
 from clawkit.web.protocols import ExtractMode
 
 MAX_ANSWER = 64 * 1024 * 1024
-# Made here, in one thread: msgspec crashes when several threads use a type for the first time.
+# Created here, in one thread: msgspec may crash on concurrent first use of a type.
 _PAGES = msgspec.json.Decoder(Page)
 
 
 class PageWorker:
-    """For one event loop."""
+    """Reads pages in separate processes. Bound to one event loop."""
 
     def __init__(self) -> None:
         self._program = Prepared(make_reader())
 
     def prepare(self) -> None:
-        """A page will be read soon."""
+        """Start a process in advance, for a page that will be read soon."""
         self._program.prepare()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Writes a page as Markdown, or as plain text.
 
-The words of the page cannot pass for structure: what would begin a heading, a list, a quote or a
-fence is escaped, and so are tags and links.
+Text of the page cannot pass for structure: starts of headings, lists, quotes and fences are
+escaped, and so are tags and links.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ MAX_URL = 1_000
 MAX_ALT = 120
 MAX_COLSPAN = 6
 MAX_LINK_CHARS = 500_000
-"""Of the addresses in a page; a short relative link may become a long one."""
+"""Maximum characters of all URLs in a page; a short relative link may become a long one."""
 MAX_INDENTS = 8
 """Nested lists and quotes; deeper ones are not indented further."""
 MAX_REWRITES = 8
-"""How often the text is changed by the elements that it is in, on average."""
+"""Average number of times that enclosing elements may rewrite the text."""
 
 _HEADINGS = {f"h{level}": "#" * level for level in range(1, 7)}
 _PREFORMATTED = ("pre", "listing", "xmp", "plaintext")
 _CODE = ("code", "kbd", "samp", "tt")
 _CELLS = ("td", "th")
-# Of links beside headings that lead to them.
+# Texts of permalinks next to headings.
 _ANCHORS = ("¶", "#", "§", "🔗")
 _BREAK = "\x00"
 # At the start of a line: headings, quotes, list items, fences, rules and underlined headings.
@@ -59,7 +59,7 @@ class _Writer:
         self._base_url = base_url
         self._plain = plain
         self._rewrites = rewrites
-        """Characters that may still be changed."""
+        """Remaining characters that may be rewritten."""
         self._link_chars = 0
 
     def blocks(self, children: Iterable[Element | str], indents: int) -> list[str]:
@@ -143,11 +143,11 @@ class _Writer:
         return f"![{self._escape(alt).replace(']', '')}]({url})" if url else ""
 
     def _url(self, target: str) -> str:
-        """The absolute address; empty for places in the page, and if there are too many."""
+        """The absolute URL; empty for fragments, and after too many URLs."""
         if target.startswith("#") or self._link_chars > MAX_LINK_CHARS:
             return ""
         url = join_url(self._base_url, target)
-        # Every part of the base is looked at, whether or not it is in the address.
+        # Parsing cost includes the whole base, even if it is not part of the result.
         self._link_chars += len(url) + self._base_url.count("/")
         return url.replace("(", "%28").replace(")", "%29").replace("<", "%3C").replace(">", "%3E")
 
@@ -216,7 +216,7 @@ class _Writer:
         if self._may_change(inner):
             start = "\n> " if mark == ">" else "\n" + " " * (len(mark) + 1)
             blank, bare = f"{start}\n", f"{start.rstrip(' ')}\n"
-            # Twice: blank lines that follow each other share a line break.
+            # Twice, because consecutive blank lines share a line break.
             inner = inner.replace("\n", start).replace(blank, bare).replace(blank, bare)
         return f"{mark} {inner}"
 
@@ -259,7 +259,7 @@ def _rows(table: Element) -> Iterable[list[Element]]:
 
 
 def _is_layout(cell: Element) -> bool:
-    """Whether a cell has what no cell of a Markdown table can have."""
+    """Whether a cell contains elements that a Markdown table cannot contain."""
     return any(
         each.tag in ("table", "ul", "ol", "pre", "blockquote", "h1", "h2", "h3", "dl")
         or (each.tag in ("p", "div") and each.size > 400)
@@ -269,7 +269,7 @@ def _is_layout(cell: Element) -> bool:
 
 
 def _text_of(element: Element) -> str:
-    """All text as it is, for code."""
+    """All text unchanged, for code."""
     parts: list[str] = []
     stack: list[Element | str] = [element]
     while stack:

@@ -1,4 +1,4 @@
-"""What the program that reads pages answers. It does not import msgspec, which was a third of its
+"""The answer of the program that reads pages. Does not import msgspec, which took a third of its
 start."""
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 
 class Page(NamedTuple):
-    """What a page says."""
+    """The content of a page."""
 
     title: str
     text: str
     note: str
-    """What the reader must know about the text; empty if there is nothing."""
+    """A note for the reader about the text; empty if there is none."""

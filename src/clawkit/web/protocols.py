@@ -1,4 +1,4 @@
-"""What tools use of the web."""
+"""The interface of the web for tools."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 
 MAX_TEXT = 2_000_000
-"""Characters of a page that are kept."""
+"""Maximum stored characters of a page."""
 ExtractMode = Literal["markdown", "text"]
 Extractor = Literal[
     "cf-markdown",  # the server sent Markdown
@@ -24,26 +24,26 @@ Extractor = Literal[
 
 
 class FetchedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found at a URL. Everything in it is from outside."""
+    """The result of fetching a URL. All of it is untrusted."""
 
     final_url: str
     """After redirects."""
     status: int
     content_type: str
-    """Without parameters; empty if the server does not say."""
+    """Without parameters; empty if unknown."""
     extractor: Extractor
     fetched_at: float
     """Seconds since the epoch."""
     title: str = ""
     text: str = ""
     data: bytes = b""
-    """A PDF or an image; of other files, nothing."""
+    """The content of a PDF or image; empty for other files."""
     size: int = 0
-    """Bytes of the body, as far as they were read or announced."""
+    """Size of the body in bytes, as read or announced."""
     warnings: tuple[str, ...] = ()
-    """What the reader must know about the text."""
+    """Notes for the reader about the text."""
     signal: str = ""
-    """How the site wants the text to be used: its header `Content-Signal`."""
+    """The site's usage preferences: its header `Content-Signal`."""
     is_cached: bool = False
 
 
@@ -58,6 +58,6 @@ class WebPages(Protocol):
         ...
 
     async def save(self, text: str, url: str) -> str:
-        """Save the text of a long page, marked as from outside, where the session can read it;
-        returns the path, or an empty text if that fails."""
+        """Save the text of a long page, marked as external, where the session can read it; returns
+        the path, or an empty text if that fails."""
         ...

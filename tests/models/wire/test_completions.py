@@ -161,7 +161,7 @@ def test_images_come_after_all_results_that_stand_together() -> None:
 
 def test_a_model_without_images_is_told_that_there_was_one() -> None:
     blind = replace(NATIVE, facts=Facts())
-    note = "[an image was left out: the model takes no images]"
+    note = "[an image was left out: the model does not accept images]"
     messages = sent(User((Text("see"), PNG)), ToolResult("a", "read", (PNG,)), endpoint=blind)
     assert messages[0]["content"] == [
         {"type": "text", "text": "see"},

@@ -316,7 +316,7 @@ def test_images_of_results_follow_where_a_service_takes_only_text_there() -> Non
 
 def test_a_model_without_images_is_told_that_there_was_one() -> None:
     blind = replace(NATIVE, facts=Facts())
-    note = "[an image was left out: the model takes no images]"
+    note = "[an image was left out: the model does not accept images]"
     user, result = sent(User((PNG,)), ToolResult("a", "read", (PNG,)), endpoint=blind)
     assert user["content"] == note
     assert result["output"] == note

@@ -273,8 +273,8 @@ async def test_what_only_some_services_do_wrong(workspace: Path) -> None:
     call = {"message": {"tool_calls": [{"function": {"name": "$web_search"}}]}}
     cases: list[tuple[str, list[bytes], str, str]] = [
         ("searxng", [http("no", 403)], "json_disabled", "add json to search.formats"),
-        ("duckduckgo", [http("...", 202)], "bot_challenge", "not a program"),
-        ("duckduckgo", [http('<div class="anomaly-modal">')], "bot_challenge", "not a program"),
+        ("duckduckgo", [http("...", 202)], "bot_challenge", "CAPTCHA"),
+        ("duckduckgo", [http('<div class="anomaly-modal">')], "bot_challenge", "CAPTCHA"),
         ("firecrawl", [http({"success": False, "message": "no"})], "provider_error", "a failure"),
         (
             "minimax",

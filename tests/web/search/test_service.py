@@ -283,7 +283,7 @@ async def test_the_first_use_offers_what_needs_no_key(workspace: Path) -> None:
         "search the web with Firecrawl from now on (saved in the configuration)",
     ]
     first, second = person.asked
-    assert "If not, you are offered Firecrawl and DuckDuckGo." in first.description
+    assert "If you refuse, you are offered Firecrawl and DuckDuckGo." in first.description
     assert "your own SearXNG" in first.description
     assert second.to_allow == "clawkit config set tools.web.search.provider firecrawl"
     text = file.read_text()

@@ -9,7 +9,7 @@ from clawkit.bundled.lobster.values import PipelineError, Value
 
 Args = dict[str, Value]
 Results = dict[str, dict[str, Value]]
-"""What is known of each step, by its id."""
+"""The result of each step, by its id."""
 MAX_CONDITION = 1_000
 _REF = r"\$([A-Za-z0-9_-]+)\.([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)"
 _TOKEN = re.compile(
@@ -17,12 +17,12 @@ _TOKEN = re.compile(
     r"""|(-?[0-9]+(?:\.[0-9]+)?|[A-Za-z_][\w-]*)|(&&|\|\||[=!<>]=|[<>!()]))\s*"""
 )
 _BINDING = {"||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3}
-"""How strongly an operator binds."""
+"""Operator precedence."""
 
 
 def fill(text: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
-    """A text with `${arg}` and `$step.path` replaced. What is unknown, or no text, stays as it
-    is."""
+    """A text with `${arg}` and `$step.path` replaced. Unknown references and values that are not
+    text stay unchanged."""
 
     def of_step(found: re.Match[str]) -> str:
         if found[1] not in results:
@@ -40,7 +40,8 @@ def fill(text: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
 
 
 def value_of(given: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
-    """What `stdin` or `for_each` stands for: the value of a reference, a text, or itself."""
+    """The value of `stdin` or `for_each`: that of a reference, a filled text, or the given
+    value."""
     found = re.fullmatch(_REF, given.strip()) if isinstance(given, str) else None
     if found:
         value = _refer(found[1], found[2], results)
@@ -55,7 +56,7 @@ def _refer(step: str, path: str, results: Results) -> Value:
 
 
 def holds(condition: str | bool | None, results: Results) -> bool:
-    """Whether a condition is fulfilled. Raises `PipelineError` if it is not one."""
+    """Whether a condition is true. Raises `PipelineError` if it is invalid."""
     if not isinstance(condition, str):
         return condition is not False
     unsupported = PipelineError(f"Unsupported condition: {condition[:MAX_CONDITION]}")
@@ -71,8 +72,8 @@ def holds(condition: str | bool | None, results: Results) -> bool:
 
 
 def _evaluate(tokens: list[tuple[str, ...]], results: Results, least: int) -> Value:
-    """Take an operand, and operators that bind at least so strongly. Raises LookupError if the
-    tokens are not a condition."""
+    """Parse an operand and following operators with at least precedence `least`. Raises LookupError
+    if the tokens are not a condition."""
     value = _operand(tokens, results, is_word_text=least > max(_BINDING.values()))
     while tokens and _BINDING.get(tokens[-1][4], 0) >= least:
         sign = tokens.pop()[4]

@@ -1,4 +1,4 @@
-"""What pipelines reach outside of themselves: commands, tools, files, all as their caller may."""
+"""Access of pipelines to commands, tools and files, with the rights of their caller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME = "lobster"
 MAX_FILE = 128 * 1024
 MAX_STDIN = 100_000
 MAX_COMMAND_S = 119.0
-"""A command that takes longer would continue in the background, where no pipeline follows it."""
+"""Commands must not continue in the background, where no pipeline follows them."""
 MAX_YIELD_MS = 120_000
 
 
@@ -32,17 +32,17 @@ class PipelineHost(Struct, frozen=True):
     ctx: Context
     store: Store
     max_bytes: int
-    until_s: float  # by the clock of the event loop
+    until_s: float  # in the event loop's time
     approval_s: float  # how long to wait for a person
     ledger: Ledger
     cwd: str = ""  # below the workspace
     env: Mapping[str, str] = MappingProxyType({})
-    workflows: tuple[str, ...] = ()  # files of those that are running, outermost first
+    workflows: tuple[str, ...] = ()  # files of running workflows, outermost first
     files: Mapping[str, str] | None = None  # the only ones that may run, and their digests
 
     @property
     def folder(self) -> str:
-        """Raises `PipelineError` for a place outside of the workspace."""
+        """Raises `PipelineError` for a directory outside the workspace."""
         folder = os.path.realpath(os.path.join(self.ctx.base, self.cwd))
         if not is_below(folder, os.path.realpath(self.ctx.workspace)):
             raise PipelineError(f"cwd {self.cwd!r} must stay within the workspace")
@@ -88,8 +88,7 @@ class PipelineHost(Struct, frozen=True):
         return result.to_json()
 
     async def read(self, path: str) -> tuple[str, str]:
-        """A file in the workspace: its path in one spelling, and its text. Raises
-        `PipelineError`."""
+        """A file in the workspace: its canonical path, and its text. Raises `PipelineError`."""
         full = os.path.join(self.folder, path)
         try:
             if not self.ctx.permits(full):

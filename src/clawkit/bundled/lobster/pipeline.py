@@ -13,8 +13,8 @@ _PIECE = re.compile(
     r"""(?s)(?P<bar>\|)|(?P<gap>[ \t\r\n]+)|"(?P<double>(?>(?:\\.|[^"\\])*))"|"""
     r"""'(?P<single>(?>(?:\\++(?!')|(?>(?:\\\\)*)\\'|[^'\\])*))'|(?P<plain>[^ \t\r\n"'|]+)|."""
 )
-"""A separator, a part of a word, or the quote that does not end, also because `\\\\'` inside of
-single quotes could be an end or a quoted quote."""
+"""A separator, a part of a word, or an unterminated quote (which includes `\\\\'` inside single
+quotes, because that is ambiguous)."""
 
 
 class Stage(Struct, frozen=True):
@@ -33,7 +33,7 @@ class Stage(Struct, frozen=True):
         return self.option(name) or (self.words[0] if self.words else "")
 
     def object_option(self, name: str) -> dict[str, Value]:
-        """An option that is a JSON object; empty if it is not given."""
+        """An option that is a JSON object; empty if omitted."""
         what = f"{self.name} --{name}"
         found = parse_json(self.option(name, "{}"), what)
         if not isinstance(found, dict):

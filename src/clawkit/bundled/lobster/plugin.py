@@ -8,7 +8,7 @@ plugin = Plugin("lobster", version="1.0", name="Lobster", optional_tools=["lobst
 
 @plugin.tool_factory
 def offer_tool(ctx: PluginContext) -> Tool | None:
-    """A sandboxed session has none: it has no files of its own outside of the sandbox."""
+    """None for sandboxed sessions, which have no files outside the sandbox."""
     if ctx.sandboxed:
         return None
     from clawkit.bundled.lobster import tool

@@ -1,4 +1,4 @@
-"""The stages of pipelines. Items are JSON values; a stage gets those of the one before it."""
+"""The stages of pipelines. Items are JSON values; each stage gets the items of the previous one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Items = list[Value]
 MAX_ITEMS = 100_000
 MAX_SUBJECT = 2_000
-"""Characters of the items in a request for input."""
+"""Maximum characters of the items in a request for input."""
 _DECISION = {
     "type": "object",
     "properties": {
@@ -51,12 +51,13 @@ async def run_stages(stages: Sequence[Stage], items: Items, host: PipelineHost) 
         if len(result) > MAX_ITEMS:
             raise PipelineError(f"{stage.name} produced more than {MAX_ITEMS:,} items")
         items = result
-        await asyncio.sleep(0)  # so that a pipeline of quick stages can be stopped
+        await asyncio.sleep(0)  # so that a pipeline of fast stages can be cancelled
     return items
 
 
 def _check_options(stage: Stage, known: str) -> None:
-    """An option that is ignored, or takes a word of the command, would change what runs."""
+    """Refuse unknown and misused options: an ignored one, or one that takes a word of the command,
+    would change what runs."""
     for name, value in stage.options.items():
         if name not in known.split() and (value is not True or f"{name}!" not in known.split()):
             hint = f"known: {known or 'none'} (! takes no value)"

@@ -1,4 +1,4 @@
-"""What outlives a call: pipelines that halted, and values of `state.set` and `diff.last`."""
+"""State that outlives a call: halted pipelines, and values of `state.set` and `diff.last`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clawkit.bundled.lobster.workflow_file import Approval
 from clawkit.store import Database
 
 KEEP_S = 24 * 3600.0
-"""How long something can be resumed, which is as long as an approval can be given."""
+"""How long a halted pipeline can be resumed: as long as an approval can be given."""
 MAX_HALTED = 200
 MAX_BYTES = 4 * 1024**2
 _APPLICATION = 0x6C6F6273
@@ -34,7 +34,7 @@ NOT_FOUND = "Pipeline resume state not found"
 
 
 class Progress(Struct, frozen=True):
-    """How far a workflow has come."""
+    """The progress of a workflow."""
 
     file: str
     args: dict[str, Value]
@@ -48,19 +48,19 @@ class Progress(Struct, frozen=True):
 class Halted(Struct, frozen=True):
     """A pipeline or workflow at a gate."""
 
-    request: dict[str, Value]  # as callers see it
+    request: dict[str, Value]  # as shown to callers
     cwd: str = ""
-    stages: tuple[Stage, ...] = ()  # those that remain
+    stages: tuple[Stage, ...] = ()  # the remaining ones
     progress: Progress | None = None
     rules: Approval = Approval()
     files: dict[str, str] | None = None
-    """Digests of the workflow files that may run: what was approved must be what runs."""
+    """Digests of the workflow files that may run: only approved content may run."""
     approval: str = ""  # the id of the question to a person
 
 
 class Store:
-    """The values of one agent, and the halted pipelines of one of its sessions. A guest has the
-    values of the session alone."""
+    """The values of one agent, and the halted pipelines of one of its sessions. For a guest, values
+    belong to the session."""
 
     def __init__(self, path: str, whose: str, session: str) -> None:
         what, migrations = "the state of pipelines", (_SCHEMA,)
@@ -68,10 +68,10 @@ class Store:
         self._whose, self._session = whose, session
 
     def add(self, halted: Halted) -> str:
-        """Keep something that halted; returns the token that resumes it."""
+        """Store a halted pipeline; returns the token that resumes it."""
         token, body = secrets.token_hex(16), msgspec.json.encode(halted)
         if len(body) > MAX_BYTES:
-            raise PipelineError(f"{len(body):,} bytes of items are too many to wait with")
+            raise PipelineError(f"{len(body):,} bytes of items are too many to halt with")
         with self._database.writing() as db:
             db.execute("DELETE FROM halted WHERE expires_s <= ?", (time.time(),))
             count = "SELECT count(*) FROM halted WHERE session = ?"
@@ -82,8 +82,8 @@ class Store:
         return token
 
     def find(self, token: str, approval: str) -> tuple[str, Halted]:
-        """What a token or the id of an approval stands for, and its token. Raises `PipelineError`
-        if there is no such thing, any more."""
+        """The halted pipeline for a token or approval id, and its token. Raises `PipelineError` if
+        it does not exist or has expired."""
         if not token and not re.fullmatch(r"[0-9a-f]{8,32}", approval):
             raise PipelineSyntaxError("resume requires token or approvalId")
         where = "key = ?" if token else "approval LIKE ? || '%'"
@@ -97,7 +97,7 @@ class Store:
         raise PipelineError(NOT_FOUND)
 
     def take(self, token: str) -> None:
-        """Use up what halted. Raises `PipelineError` for all but the first who does."""
+        """Remove a halted pipeline. Raises `PipelineError` if it was already removed."""
         with self._database.writing() as db:
             db.execute("DELETE FROM halted WHERE key = ?", (token,))
             if not db.changes():

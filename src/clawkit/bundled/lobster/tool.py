@@ -29,13 +29,13 @@ from clawkit.text import cut, one_line, printable
 from clawkit.tools._params import doc
 
 MAX_SHOWN = 4_000
-"""Characters of the items in a question."""
+"""Maximum characters of the items in a question."""
 _DESCRIPTION = (
     "Run a pipeline of commands and tool calls in one call, such as `exec --json --shell 'gh pr "
     "list --json number' | where number>=5 | approve --prompt 'Close?' | openclaw.invoke …`, "
     "or a workflow file (.lobster, .yaml, .json) with argsJson. `commands.list` lists the stages. "
-    "If the status is needs_approval, tell the person what is asked and resume with approve: true: "
-    "they are asked to confirm. If it is needs_input, resume with response."
+    "If the status is needs_approval, tell the person what needs approval and resume with approve: "
+    "true: they are asked to confirm. If it is needs_input, resume with response."
 )
 
 
@@ -113,7 +113,7 @@ async def _run(params: Params, host: PipelineHost) -> dict[str, v.Value]:
 
 
 async def _continue(halted: Halted, host: PipelineHost, items: list[v.Value]) -> dict[str, v.Value]:
-    """Run what remains, to its end or the next gate."""
+    """Run the remaining stages, to the end or the next gate."""
     async with asyncio.timeout_at(host.until_s):
         if halted.progress:
             ended = await run_workflow(halted.progress, host)
@@ -169,13 +169,13 @@ async def _resume(params: Params, host: PipelineHost) -> dict[str, v.Value]:
         host.ctx.use(Approvals).withdraw(halted.approval)
     elif has_response != is_input or (params.approve is None) != is_input:
         how = "response" if is_input else "approve, true or false"
-        raise v.PipelineSyntaxError(f"this gate is answered with {how}; or with cancel")
+        raise v.PipelineSyntaxError(f"this gate needs {how}, or cancel")
     elif is_input:
         _check_response(params.response, halted)
         answer = Answer("allow")
     else:
         answer = await _ask(halted, host)
-    # At most once: what fails from here on has to be run again.
+    # At most once: after a failure from here on, the pipeline must be started again.
     host.store.take(token)
     if answer.silent:
         return _halt(halted, host)
@@ -188,8 +188,8 @@ async def _resume(params: Params, host: PipelineHost) -> dict[str, v.Value]:
 
 
 async def _ask(halted: Halted, host: PipelineHost) -> Answer:
-    """What a person said, or says now; a silent answer means to ask again, later. Raises
-    `ToolAuthorizationError` if the question is open, and there is no one here to ask."""
+    """A person's earlier or new answer; a silent one means to ask again later. Raises
+    `ToolAuthorizationError` if the question is open and no one can be asked here."""
     approvals, question = host.ctx.use(Approvals), _question(halted, host.ctx)
     answer = approvals.collect(halted.approval)
     if (answer is None or answer.silent) and approvals.route() == "wait":

@@ -14,11 +14,11 @@ from msgspec.json import Decoder
 from clawkit.errors import ToolError
 
 MAX_TEXT = 64 * 1024**2
-"""Characters that a run may produce: a few stages can multiply a text without end."""
+"""Maximum characters that a run may produce: a few stages can multiply a text endlessly."""
 
 
 class PipelineError(ToolError):
-    """A pipeline or workflow cannot be run, or failed. Says where, and why."""
+    """A pipeline or workflow cannot run, or failed. The message says where and why."""
 
     kind = "runtime_error"
 
@@ -30,14 +30,15 @@ class PipelineSyntaxError(PipelineError):
 
 
 class Ledger(Struct):
-    """What a run has used so far, and the characters that it may still produce."""
+    """The cost of a run so far, and the characters that it may still produce."""
 
     left: int = MAX_TEXT
     cost: float = 0.0  # dollars
     warnings: dict[str, str] = {}
 
     def spend(self, count: int) -> None:
-        """Raises `PipelineError` if it is too much; call it before the text is made."""
+        """Count characters before a text is created. Raises `PipelineError` if they are too
+        many."""
         self.left -= count
         if self.left < 0:
             raise PipelineError(f"it produces more than {MAX_TEXT:,} characters")
@@ -51,7 +52,7 @@ class Ledger(Struct):
 
 Value = Any
 MISSING = UNSET
-"""What a path leads to if there is nothing; unlike null, it is neither small nor large."""
+"""The value of a missing path; unlike null, it does not compare."""
 NOTHING = (None, MISSING)
 _NUMBER = re.compile(r"\s*[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\s*")
 _EQUALITY = {"=": eq, "==": eq, "!=": ne}
@@ -67,7 +68,7 @@ _JSON = Decoder(float_hook=_read_number)
 
 
 def parse_json(text: str, what: str = "it") -> Value:
-    """Raises `PipelineError`, also for what could not be written as JSON again."""
+    """Parse JSON. Raises `PipelineError`, including for values that cannot be encoded again."""
     try:
         return _JSON.decode(text)
     except (ValueError, RecursionError):
@@ -85,12 +86,12 @@ def to_json(value: Value, indent: int | None = None) -> str:
 
 
 def identity(value: Value) -> str:
-    """The same text for equal values, whatever the order of keys."""
+    """The same text for equal values, regardless of key order."""
     return "" if value is MISSING else json.dumps(value, sort_keys=True)
 
 
 def to_text(value: Value) -> str:
-    """A value inside a text: nothing for null, JSON unless it is text itself."""
+    """A value inside a text: empty for null, JSON unless it is a string."""
     if value in NOTHING:
         return ""
     return value if isinstance(value, str) else to_json(value)
@@ -134,7 +135,7 @@ def read_word(text: str) -> Value:
 
 
 def fill_template(template: str, item: Value, ledger: Ledger) -> str:
-    """The text with each `{{path}}` replaced by what it leads to in the item."""
+    """The text with each `{{path}}` replaced by its value in the item."""
 
     def find(found: re.Match[str]) -> str:
         path = found[1].strip()

@@ -25,14 +25,14 @@ from clawkit.bundled.lobster.workflow_file import Approval, Parallel, Step, Work
 from clawkit.errors import ToolError
 
 MAX_LOOP = 10_000
-"""Items of a `for_each`."""
+"""Maximum items of a `for_each`."""
 MAX_NESTED = 8
 MAX_PREVIEW = 2_000
 Result = dict[str, Value]
 
 
 class HaltedError(ToolError):
-    """A workflow cannot go on, whatever `retry` and `on_error` say."""
+    """A workflow cannot continue, regardless of `retry` and `on_error`."""
 
 
 async def run_workflow(progress: Progress, host: PipelineHost) -> Items | Halted:
@@ -51,7 +51,7 @@ async def _open(progress: Progress, host: PipelineHost) -> _WorkflowRun:
         raise HaltedError(f"the workflow {path} {why}, at most {MAX_NESTED} levels deep")
     digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
     if host.files is not None and host.files.get(place) != digest:
-        raise HaltedError(f"{path} has changed since it halted, or was not named then")
+        raise HaltedError(f"{path} has changed since it halted, or was not part of it")
     workflow = await asyncio.to_thread(load, text, path)
     args = {name: each["default"] for name, each in workflow.args.items() if each}
     progress = replace(progress, file=place, digest=digest, args=args | progress.args)
@@ -74,7 +74,7 @@ class Nested(NamedTuple):
 
 
 def nested_in(stages: Iterable[Stage], host: PipelineHost) -> Iterator[Nested]:
-    """The workflows that these stages run, as far as is known yet."""
+    """The workflows that these stages run, as far as known yet."""
     for stage in stages:
         if stage.name == "workflows.run":
             with suppress(PipelineError):
@@ -82,8 +82,7 @@ def nested_in(stages: Iterable[Stage], host: PipelineHost) -> Iterator[Nested]:
 
 
 async def digest_all(nested: Iterable[Nested], found: dict[str, str]) -> dict[str, str]:
-    """Add the digests of workflow files, and of those that they run. What cannot be read has
-    none."""
+    """Add the digests of workflow files, and of those that they run. Unreadable files have none."""
     for path, args, host in nested:
         with suppress(ToolError):
             full = os.path.join(host.folder, path)
@@ -132,7 +131,7 @@ class _WorkflowRun(Struct):
         return _output(self._last())
 
     def _last(self) -> Result:
-        """The result of the last step that did something."""
+        """The result of the last step that was not skipped."""
         done = [self.results.get(step.id, {"skipped": True}) for step in self.workflow.steps]
         return next((each for each in done[::-1] if not {"skipped", "error"} & each.keys()), {})
 
@@ -177,7 +176,7 @@ class _WorkflowRun(Struct):
         return Nested(path, args, self._place(step, self.results))
 
     def nested(self) -> Iterator[Nested]:
-        """The workflows that the remaining steps run, as far as is known yet."""
+        """The workflows that the remaining steps run, as far as known yet."""
         for outer in self.workflow.steps[self.progress.index :]:
             if outer.workflow:
                 yield self._nested(outer)
@@ -280,7 +279,7 @@ class _WorkflowRun(Struct):
 
 
 def _shown(rules: Approval, result: Result, id_: str) -> dict[str, Value]:
-    """What a person is asked. A step may print `{prompt, items, preview}` itself."""
+    """The question for a person. A step may print `{prompt, items, preview}` itself."""
     value = result.get("json")
     own = field(value, "requiresApproval") or value
     own = own if not rules.prompt and isinstance(field(own, "prompt"), str) else {}

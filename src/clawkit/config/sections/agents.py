@@ -31,9 +31,9 @@ class MemoryFlush(Section):
     """Saving notes before a conversation is compacted."""
 
     enabled: bool = True  #: Let the model save notes in the workspace before compaction.
-    soft_threshold_tokens: Count = 4_000  #: Tokens before the limit of compaction.
+    soft_threshold_tokens: Count = 4_000  #: Tokens before the compaction limit.
     model: str | None = None  #: Model that writes the notes; unset is the agent's.
-    prompt: str | None = None  #: What the model is told; `{file}` is the file for the notes.
+    prompt: str | None = None  #: Prompt for the notes; `{file}` is replaced by their file.
     system_prompt: str | None = None  #: Added to the system prompt; not cached by providers.
 
 
@@ -95,7 +95,7 @@ class SessionSettings(Section):
     reset_by_type: dict[str, Reset] = {}  #: Resets by kind: direct, group or thread.
     reset_by_channel: dict[str, Reset] = {}  #: Resets by channel.
     reset_triggers: list[str] | None = None  #: Messages that reset; unset is /new and /reset.
-    store: str | None = None  #: Database of conversations; unset is the state directory's.
+    store: str | None = None  #: Database of conversations; unset is in clawkit's home.
     send_policy: ScopeSettings = ScopeSettings()  #: Conversations that may be answered.
     agent_to_agent: PingPong = PingPong()  #: Conversations between agents.
 
@@ -197,7 +197,7 @@ class AgentSettings(AgentCommon):
 
     id: Name | None = None  #: Its id; needed in `list`, the key itself in `entries`.
     default: bool = False  #: Use it where no agent is named; else `main` is used.
-    name: str | None = None  #: Name for people.
+    name: str | None = None  #: Display name.
     description: str | None = None  #: What it is for.
     max_concurrent: Positive | None = None  #: Maximum turns at once over its sessions.
     agent_dir: str | None = None  #: Directory of its models and credentials.

@@ -106,7 +106,7 @@ class Logging(Section):
     level: Level = "info"  #: Lowest level written to the file.
     console_level: Level | None = None  #: Lowest level on the terminal; unset is `level`.
     console_style: Literal["pretty", "compact", "json"] = "pretty"  #: Format on the terminal.
-    file: str | None = None  #: Log file; unset is in the state directory.
+    file: str | None = None  #: Log file; unset is in clawkit's home.
     max_file_bytes: Positive | None = None  #: Size at which a new file is started, in bytes.
     redact_patterns: list[str] = []  #: Patterns of secrets to mask, besides the built-in ones.
     audit: Switch = Switch()  #: The audit log.

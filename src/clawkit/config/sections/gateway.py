@@ -155,7 +155,7 @@ class GatewaySettings(Section):
 
     mode: Literal["local", "remote"] = "local"  #: Run it here (default), or use a remote one.
     port: Port = 18789  #: Port for WebSocket and HTTP.
-    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = "loopback"  #: Who can reach it.
+    bind: Literal["loopback", "lan", "tailnet", "auto", "custom"] = "loopback"  #: Where it listens.
     custom_bind_host: str | None = None  #: Address to listen on for bind custom.
     auth: GatewayAuth = GatewayAuth()
     tls: GatewayTls = GatewayTls()  #: Encryption of connections.
@@ -164,7 +164,7 @@ class GatewaySettings(Section):
     use_for_commands: bool = True  #: Commands use the gateway of this home while it is running.
     reload: GatewayReload = GatewayReload()  #: What happens when the configuration file changes.
     tools: AllowDeny = AllowDeny()  #: Tools that may be called over HTTP.
-    http: GatewayHttp = GatewayHttp()  #: APIs of others that the gateway serves, too.
+    http: GatewayHttp = GatewayHttp()  #: APIs of other vendors that the gateway serves.
     nodes: GatewayNodes = GatewayNodes()
     control_ui: ControlUi = ControlUi()  #: The web interface.
 
@@ -250,7 +250,7 @@ class Heartbeat(Section):
     session: str | None = None  #: Session in which the turn happens; unset is one of its own.
     direct_policy: Literal["allow", "block"] = "allow"  #: Whether reports may go to direct chats.
     model: str | None = None  #: Model of the turn, in a session of its own.
-    prompt: str | None = None  #: Replaces the prompt of the turn; HEARTBEAT.md follows it.
+    prompt: str | None = None  #: Replaces the prompt of the turn, which follows HEARTBEAT.md.
     timeout_seconds: Positive | None = None
     """Seconds until the turn is stopped; unset is `every`, at most 600."""
     light_context: bool = False  #: Leave out workspace files, in a session of its own.
@@ -322,11 +322,11 @@ class GithubHook(Section):
 
 
 class WebhookSettings(Section):
-    """Web requests that start something."""
+    """Webhooks: web requests that start a turn."""
 
     NEEDED = {"token": ("enabled", True)}
 
-    enabled: bool = False  #: Let web requests start something.
+    enabled: bool = False  #: Accept webhooks.
     path: str = "/hooks"  #: Path on the gateway.
     token: SecretInput | None = None  #: Token that requests must send.
     default_session_key: str | None = None  #: Session for requests that name none.

@@ -118,7 +118,7 @@ class Forwarding(Section):
     enabled: bool = False  #: Forward questions.
     mode: Literal["session", "targets", "both"] = "session"  #: The origin, `targets`, or both.
     agent_filter: list[str] | None = None  #: Only questions of these agents; unset means all.
-    session_filter: list[str] | None = None  #: Only of sessions with a matching key; unset is all.
+    session_filter: list[str] | None = None  #: Only sessions with a matching key; unset is all.
     targets: list[ApprovalTarget] = []  #: Places for mode `targets` and `both`.
 
     @classmethod

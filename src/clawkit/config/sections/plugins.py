@@ -66,7 +66,7 @@ class ToolFilter(Section):
 class McpSandbox(Section):
     """What a program that serves MCP may access, besides reading the system."""
 
-    enabled: bool = True  #: Confine the program; false lets it do all that you can.
+    enabled: bool = True  #: Confine the program; false gives it all your rights.
     workspace_access: Access = "ro"  #: Access to the workspace: none, ro or rw.
     network: Network = "none"  #: Network: none, the hosts in allowHosts, or full.
     allow_hosts: list[str] = []  #: `name`, `*.example.org` or `name:port`; `packages`: registries.
@@ -127,7 +127,7 @@ class McpServer(Section):
     command: Name | None = None  #: Program to start as the server.
     args: list[str] = []  #: Arguments of the program.
     env: dict[str, SecretInput] = {}  #: Environment variables of the program.
-    cwd: str | None = None  #: Working directory of the program.
+    cwd: str | None = None  #: Directory of the program, from the workspace; unset: a private one.
     url: Name | None = None  #: Address of the server.
     transport: Literal["stdio", "sse", "http", "streamable-http"] | None = None
     """Transport; unset follows from `command` or `url`."""

@@ -129,7 +129,7 @@ class SandboxSettings(Section):
     scope: Literal["session", "agent", "shared"] = "session"  #: What shares one sandbox.
     workspace_access: Access | None = None
     """Access to the workspace inside the sandbox; unset is rw in mode auto, else none."""
-    workspace_root: str | None = None  #: Private workspaces; unset is in the state directory.
+    workspace_root: str | None = None  #: Private workspaces; unset is in clawkit's home.
     session_tools_visibility: Literal["spawned", "all"] = "spawned"
     """Sessions that a sandboxed session may see: those it started, or all."""
     docker: Docker = Docker()

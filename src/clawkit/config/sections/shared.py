@@ -33,7 +33,7 @@ class Queue(Section):
     """Messages that arrive while the agent works."""
 
     mode: QueueMode = "steer"
-    """Read before the next answer, in a turn each, all in one turn, or by stopping the turn."""
+    """Before the next answer, in separate turns, all in one turn, or by interrupting the turn."""
     by_channel: dict[str, QueueMode] = {}  #: Modes by channel.
     cap: Positive = 20  #: Maximum messages waiting in a session.
 

@@ -144,7 +144,7 @@ class Exec(Section):
     max_processes: Annotated[int, Meta(ge=10)] = 1_000  #: Processes at which a command is stopped.
     approval_running_notice_ms: Count = 10_000  #: Milliseconds until a still-running notice.
     notify_on_exit: bool = True  #: Tell the session when a background command exits.
-    notify_on_exit_empty_success: bool = False  #: Also if it succeeded without output.
+    notify_on_exit_empty_success: bool = False  #: Even without output.
     apply_patch: ApplyPatch = ApplyPatch()  #: The `apply_patch` tool.
 
     def merged(self, override: "Override[Self] | None") -> Self:

@@ -21,13 +21,13 @@ class WebSearch(Section):
     enabled: bool = True  #: Offer the tool.
     provider: str | None = None  #: Search service, such as `brave`; unset is the first usable.
     api_key: SecretInput | None = None  #: Key of the search service; unset reads its variable.
-    max_results: Annotated[int, Meta(ge=1, le=10)] = 5  #: Results unless a call says otherwise.
+    max_results: Annotated[int, Meta(ge=1, le=10)] = 5  #: Default number of results.
     timeout_seconds: Positive = 30  #: Seconds until a search fails.
     cache_ttl_minutes: Annotated[float, Meta(ge=0)] = 15  #: Minutes to cache answers; 0 is off.
 
 
 class Firecrawl(Section):
-    """A service that renders pages which cannot be read otherwise."""
+    """A service that renders pages that cannot be read otherwise."""
 
     api_key: SecretInput | None = None  #: Key of the service; unset reads FIRECRAWL_API_KEY.
     base_url: str = "https://api.firecrawl.dev"  #: Address of the service.
@@ -43,9 +43,9 @@ class WebFetch(Section):
 
     enabled: bool = True  #: Offer the tool.
     provider: Literal["auto", "firecrawl"] = "auto"
-    """Service that gets the URLs of pages which cannot be read; `auto` is none."""
+    """Service that renders pages that cannot be read directly; `auto` is none."""
     firecrawl: Firecrawl = Firecrawl()
-    max_chars: Annotated[int, Meta(ge=100)] = 50_000  #: Characters unless a call says otherwise.
+    max_chars: Annotated[int, Meta(ge=100)] = 50_000  #: Default maximum characters.
     max_chars_cap: Annotated[int, Meta(ge=100)] = 50_000  #: Maximum characters a call may ask for.
     max_response_bytes: Annotated[int, Meta(ge=32_000, le=10_000_000)] = 2_000_000
     """Maximum bytes read from a server."""

@@ -1,1 +1,1 @@
-"""The four model APIs: how a request is written, and how the stream of an answer is read."""
+"""The four model APIs: writing requests, and reading streamed answers."""

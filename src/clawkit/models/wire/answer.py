@@ -52,7 +52,7 @@ Kind = Literal["text", "thinking", "call"]
 
 
 def decode(text: str) -> Any:
-    """Decode JSON from a provider or a model. Raises ValueError, and nothing else.
+    """Decode JSON from a provider or a model. Raises only ValueError.
 
     Accepts control characters in strings, and lone surrogates, because providers split texts
     between them. Rejects too many or too deeply nested lists and objects.
@@ -267,7 +267,7 @@ class AnswerDecoder(ABC):
             raise
 
     def feed_whole(self, body: bytes) -> Iterator[Delta]:
-        """Read an answer that was not streamed. Raises ModelError if it is something else."""
+        """Read an answer that was not streamed. Raises ModelError for anything else."""
         try:
             events = self._events(decode(body.decode()))
         except ValueError:
@@ -288,7 +288,7 @@ class AnswerDecoder(ABC):
             raise
 
     def partial(self) -> Assistant:
-        """What has been received so far: complete parts and unfinished text; never raises."""
+        """The answer received so far: complete parts and unfinished text; never raises."""
         self._settle()
         content: list[Content] = []
         for part in self.parts:
@@ -306,7 +306,7 @@ class AnswerDecoder(ABC):
         """The events equivalent to an answer that was not streamed; empty if it is not one."""
 
     def _settle(self) -> None:  # noqa: B027  # optional
-        """Finish what can only be decided at the end."""
+        """Finish everything that can only be decided at the end."""
 
     def _finish(self, stop: Stop) -> Assistant:
         self._settle()
@@ -360,7 +360,7 @@ class AnswerDecoder(ABC):
         call.id, call.given_id = found, given_id
 
     def tell(self, call: AnswerPart) -> Iterable[Delta]:
-        """Report the start of a call, once its name is known."""
+        """Report the start of a call when its name is known."""
         if call.is_told or not call.name:
             return ()
         call.is_told = True
@@ -404,7 +404,7 @@ def read_name(name: object) -> str:
     return clean(str_of(name).strip()[:_MAX_NAME])
 
 
-# What a provider sends may have any type. A value of another type counts as an empty one.
+# Providers may send values of any type. A value of an unexpected type counts as empty.
 
 
 def list_of(value: object) -> list[Any]:

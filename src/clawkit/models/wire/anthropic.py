@@ -59,7 +59,7 @@ class Claude(msgspec.Struct, frozen=True):
 
     @property
     def is_bound(self) -> bool:
-        """Rejects its earlier thinking if anything before it has changed since."""
+        """Rejects its earlier thinking if anything before that has changed."""
         return self.version >= (5, 1)
 
     @property
@@ -85,7 +85,7 @@ class Claude(msgspec.Struct, frozen=True):
 
 
 class ThinkingPlan(msgspec.Struct, frozen=True):
-    """What a request says about thinking."""
+    """The fields of a request about thinking."""
 
     thinking: dict[str, Any] | None = None
     effort: str = ""
@@ -217,7 +217,7 @@ class AnthropicWire(wire.ApiWire):
         else:
             planned = self._claude.off
         if self._is_binding and planned.is_on and planned.thinking is not None:
-            # Compaction, a new system prompt and new tools change what precedes the thinking.
+            # Compaction, a new system prompt and new tools change the text before the thinking.
             binding = {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
             return replace(planned, thinking=binding | planned.thinking)
         return planned
@@ -240,7 +240,7 @@ class AnthropicWire(wire.ApiWire):
             # Calls are rejected in a request without tools.
             pieces = self._flat
         elif self._claude.is_bound and planned.thinking is not None and not planned.is_on:
-            # Even with thinking off, it validates earlier thinking, so leave that out.
+            # Even with thinking off, the API validates earlier thinking, so leave it out.
             pieces = self._without_thinking
         made = pieces.of(messages)
         if messages and isinstance(last := messages[-1], content.Assistant):
@@ -361,7 +361,7 @@ def _raw(body: bytes, mark: bytes) -> msgspec.Raw:
 
 
 def _without_space_at_end(message: content.Assistant) -> content.Assistant:
-    """Strip trailing space: an answer at the end of a request must not have any."""
+    """Strip trailing space, which an answer at the end of a request must not have."""
     *others, last = message.content or (content.Text(""),)
     if not isinstance(last, content.Text):
         return message

@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions API, and compatible ones.
 
 `Tags` separates thinking that a model writes into its text, between tags at the very beginning:
-large providers move it to a separate field, small servers pass it on unchanged.
+large providers move it to a separate field, small servers pass it through unchanged.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ class CompletionsDecoder(AnswerDecoder):
             index = choice.get("index")
             if self._choice is None and isinstance(index, int):
                 self._choice = index
-            # Only one choice is read, however many are sent.
+            # Only the first choice is read.
             if not isinstance(index, int) or index == self._choice:
                 delta = choice.get("delta")
                 if not delta and not self.parts:

@@ -58,7 +58,7 @@ class Gemini(msgspec.Struct, frozen=True):
 
 
 class ThinkingConfig(msgspec.Struct, frozen=True):
-    """What a request says about thinking."""
+    """The fields of a request about thinking."""
 
     config: dict[str, Any] | None = None
     budget: int = 0
@@ -121,7 +121,7 @@ class GoogleWire(wire.ApiWire):
         super().__init__(endpoint)
         self._gemini = Gemini.of(endpoint.ref.id)
         self._ids: set[str] = set()
-        """Ids of calls that are sent: their results are then sent with the id, too."""
+        """Ids of calls that were sent: their results are sent with the id as well."""
 
     @property
     def path(self) -> str:
@@ -254,7 +254,7 @@ _BROKEN: Mapping[str, str] = {
     "UNEXPECTED_TOOL_CALL": "it called a tool although none was offered",
 }
 MADE = "gc_"
-"""Prefix of the ids of calls that the API gave none."""
+"""Prefix of ids for calls without an id from the API."""
 
 
 class GoogleDecoder(answer.AnswerDecoder):
@@ -264,7 +264,7 @@ class GoogleDecoder(answer.AnswerDecoder):
         self._message = ""
 
     def _events(self, data: Any) -> list[dict[str, Any]]:
-        # A list of what would have been events, or one answer.
+        # A list of the events, or one answer.
         chunks = data if isinstance(data, list) else [data]
         are_objects = all(isinstance(each, dict) for each in chunks)
         return chunks if are_objects and any("candidates" in each for each in chunks) else []

@@ -64,7 +64,7 @@ class OpenAiWire(wire.ApiWire):
         self._format = compat.thinking_format or (
             self._service if self._service in FORMATS else "openai"
         )
-        """How thinking is turned on."""
+        """The provider's way to turn thinking on."""
         takes_effort = self._format in ("openai", "openrouter") and self._service not in _NO_EFFORT
         self._takes_effort = given_or(compat.supports_reasoning_effort, takes_effort)
         is_plain = native or "claude" in endpoint.ref.id.lower()
@@ -73,7 +73,8 @@ class OpenAiWire(wire.ApiWire):
         self._system: tuple[str, list[bytes]] = ("", [])
         """The system prompt, and its items."""
         self._rest: tuple[Any, bytes] = ((), b"")
-        """What all but the conversation depends on, and that: usually the same in each request."""
+        """Cache of everything but the conversation, with its inputs: usually the same in each
+        request."""
 
     def write(self, request: Request) -> bytes:
         tools = self._declarations(request.tools)
@@ -103,7 +104,7 @@ class OpenAiWire(wire.ApiWire):
         return pieces
 
     def _limit(self, request: Request, items: list[bytes]) -> int | None:
-        """The limit of the answer to ask for; `items` are the conversation and the tools."""
+        """The answer limit to request; `items` are the conversation and the tools."""
         given, facts = self._endpoint.params, self._endpoint.facts
         limit = request.max_tokens
         if limit is None:
@@ -239,8 +240,8 @@ def _service_of(endpoint: Endpoint) -> str:
 
 
 def arrange(pieces: Sequence[wire.Piece], *, bridge: bool) -> list[bytes]:
-    """The items in the order they are sent; with `bridge`, with an assistant message between
-    results and the next user message."""
+    """The items in the order they are sent; `bridge` inserts an assistant message between results
+    and the next user message."""
     if not bridge and not any(map(attrgetter("apart"), pieces)):
         return [piece.body for piece in pieces if piece.body]
     out: list[bytes] = []
@@ -270,5 +271,5 @@ def function_of(call: ToolCall) -> dict[str, str]:
 
 
 def name_of(name: str) -> str:
-    """A tool name, even one that a model made up, in a form that every provider accepts."""
+    """A tool name, even one invented by a model, in a form that every provider accepts."""
     return wire.safe_name(name)[:_MAX_NAME]

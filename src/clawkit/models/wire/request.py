@@ -20,7 +20,7 @@ from clawkit.text import regex
 if TYPE_CHECKING:
     from clawkit.models.wire.answer import AnswerDecoder
 
-NO_IMAGE = "[an image was left out: the model takes no images]"
+NO_IMAGE = "[an image was left out: the model does not accept images]"
 NO_OUTPUT = "(no output)"
 BEGINNING = "(The conversation begins here.)"
 """Used if the conversation does not start with the user, which some APIs require."""
@@ -31,10 +31,10 @@ MAX_DEPTH = 100
 BYTES_PER_TOKEN = 3
 """A low estimate, so that the size of a conversation is not underestimated."""
 LEAST_ANSWER = 1_024
-"""Tokens reserved for an answer, however full the window seems."""
+"""Tokens always reserved for an answer."""
 
 _DECLARED: deque[tuple[bytes, tuple[type, Endpoint, tuple[ToolSpec, ...]]]] = deque(maxlen=32)
-"""Tools as they were declared last: many conversations have the same."""
+"""The last declared tools: many conversations share them."""
 EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
 _FIXED = frozenset({"messages", "input", "contents", "stream", "tools"})
 """Fields of a request that parameters cannot change."""
@@ -61,12 +61,12 @@ class Piece(msgspec.Struct, frozen=True):
     body: bytes = b""
     """JSON items separated by commas, without brackets; empty if nothing is sent."""
     apart: bytes = b""
-    """What belongs elsewhere in the request. Google: a result, which comes first in its turn.
-    OpenAI: a user message that follows all results of one answer."""
+    """The part that belongs elsewhere in the request. Google: a result, which comes first in its
+    turn. OpenAI: a user message that follows all results of one answer."""
     ids: tuple[str, ...] = ()
     """Ids of its calls."""
     images: int = 0
-    """Bytes of `body` that are images, which say nothing about tokens."""
+    """Bytes of `body` that are images; unrelated to tokens."""
 
 
 class Pieces:
@@ -179,7 +179,7 @@ def _without(schema: Any, keywords: frozenset[str]) -> Any:
 
 
 def safe_name(name: str) -> str:
-    """A tool name that every provider accepts, even if a model made it up."""
+    """A tool name that every provider accepts, even if a model invented it."""
     return regex(_NOT_IN_NAMES).sub("_", name[:_MAX_NAME]) or "unnamed"
 
 

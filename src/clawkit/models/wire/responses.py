@@ -212,7 +212,7 @@ class ResponsesDecoder(AnswerDecoder):
         return self.add(thought, f"\n\n{text}" if is_next else text)
 
     def _complete(self, part: AnswerPart, whole: str) -> Iterable[Delta]:
-        """Add what is missing from the whole text, which wins if the pieces differ from it."""
+        """Add the missing rest of the whole text, which takes precedence if the pieces differ."""
         old = "".join(part.pieces)
         if not whole or whole == old:
             return ()
@@ -272,7 +272,7 @@ class ResponsesDecoder(AnswerDecoder):
         out: list[Delta] = []
         for item in map(dict_of, list_of(response.get("output"))):
             is_known = str_of(item.get("id")) in self._items
-            # If items of its kind were streamed, an unknown id is one of them with a new id.
+            # If items of its kind were streamed, an unknown id is a new id for one of them.
             if is_known or _KINDS.get(str_of(item.get("type"))) not in streamed:
                 out += self._item_done({}, item)
         self._close_all()
