@@ -401,9 +401,9 @@ class SpawnClient:
         self._socket.close()
         if not self.is_local:
             self._server.kill()
-            self._reap_later(_PATIENCE_S)
         elif not self._is_closing:
             self._wait(0.5)
+        self._reap_later(_PATIENCE_S)
         for _, fds in self._backlog:
             for fd in fds:
                 os.close(fd)
