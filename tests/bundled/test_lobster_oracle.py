@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from tests.bundled.lobster_kit import (
     CORE,
-    NODE,
     Original,
     Person,
     comparable,
@@ -19,6 +18,7 @@ from tests.bundled.lobster_kit import (
     resume,
     run,
 )
+from tests.node import NODE
 from tests.scale import scaled
 
 ITEMS = (

@@ -16,6 +16,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, shoot, visit
 from tests.gateway.test_usage import asked, remember, said
+from tests.node import PACKAGES
 
 pytestmark = [
     NEEDS_CHROMIUM,
@@ -372,7 +373,7 @@ async def test_no_name_or_value_becomes_markup(browser: Browser, file: Path) -> 
         assert await page.locator("img[src=x], main script").count() == 0
 
 
-AXE = Path(__file__).parents[2] / ".venv/npm/node_modules/axe-core/axe.min.js"
+AXE = PACKAGES / "axe-core/axe.min.js"
 COMPLAINTS = """async () => (await axe.run({resultTypes: ['violations']})).violations.flatMap(
     (each) => each.nodes.map((node) => `${each.id}: ${node.html.slice(0, 200)}`))"""
 PLACES = {

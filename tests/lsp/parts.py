@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tests.node import PACKAGES
 
 from clawkit.config.sections.tools import Lsp, LspServer
 from clawkit.lsp.protocols import Edited, Problems
@@ -16,7 +17,7 @@ from clawkit.lsp.service import LanguageServers
 ROOT = Path(__file__).parent.parent.parent
 FAKE = str(Path(__file__).with_name("fake_server.py"))
 ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
-TSC = os.environ.get("CLAWKIT_TEST_TSC", str(ROOT / ".venv/npm/node_modules/.bin/tsc"))
+TSC = os.environ.get("CLAWKIT_TEST_TSC", str(PACKAGES / ".bin/tsc"))
 ENOUGH_MS = 30_000
 """For servers that are expected to answer, however busy the machine is."""
 

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.mcp.node import FULL, NEEDS_NODE, NODE, PACKAGES
+from tests.node import FULL, NEEDS_NODE, NODE, PACKAGES
 
 pytestmark = [NEEDS_NODE, pytest.mark.untraced, pytest.mark.timeout(120)]
 CLIENT = Path(__file__).parent / "conformance_client.py"

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.mcp.node import EVERYTHING, NEEDS_NODE, NODE
 from tests.mcp.parts import error, mounts, names, open_kit
+from tests.node import EVERYTHING, NEEDS_NODE, NODE
 
 from clawkit import Agent
 from clawkit.testing import ScriptedModel, calls

