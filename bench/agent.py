@@ -18,7 +18,7 @@ from typing import Any
 
 from bench import minimal_agent
 from bench.figure import Figure
-from clawkit.agent.prompt import Surroundings, build_prompt
+from clawkit.agent.system_prompt import Surroundings, build_prompt
 from clawkit.testing import open_kit
 
 CLAWKIT = os.path.join(os.path.dirname(sys.executable), "clawkit")

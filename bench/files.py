@@ -16,7 +16,7 @@ from typing import Any
 from bench.figure import Figure
 from clawkit.fs.protocols import Grep
 from clawkit.fs.search.engines import command, find_ripgrep, grep_options
-from clawkit.fs.search.globs import select
+from clawkit.fs.search.ripgrep_globs import select
 from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
 

@@ -41,7 +41,7 @@ import clawkit.testing
 from clawkit.cli.main import main as cli
 from clawkit.config.json5 import parse_path
 from clawkit.config.load import loads
-from clawkit.config.schema import all_sections, find
+from clawkit.config.lookup import all_sections, find
 from clawkit.config.section import Partial, Section, layout_of
 from clawkit.core.catalog import CATALOG, GROUPS, PROFILES
 from clawkit.errors import ConfigError

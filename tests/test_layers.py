@@ -32,14 +32,14 @@ TESTKIT_USES = {
 
 LAYERS = {
     0: "errors content version installation config text terminal_text call_summary line_reader "
-    "globs tables redact external store net",
+    "globs word_tables redact external store net",
     1: "core",
     2: "policy schema guard plugins",
     3: "fs lsp process approvals sandbox code models sessions cron nodes canvas browser web "
     "channels memory media skills mcp",
     4: "tools",
     5: "agent",
-    6: "runtime services telemetry agent_session session_state delegation handover worktrees "
+    6: "runtime services telemetry agent_session session_state delegation spawn_setup worktrees "
     "turns messenger command_check automation gateway mcp_server bundled run_skills run_memory",
     7: "cli ui testing adapters",
     8: "__main__",
@@ -54,9 +54,9 @@ SIDEWAYS = {
         *((one, "bundled") for one in ("runtime", "services", "agent_session", "gateway")),
         ("bundled", "telemetry"),
         *(("agent_session", other) for other in ("runtime", "services")),
-        *(("agent_session", other) for other in ("session_state", "delegation", "handover")),
+        *(("agent_session", other) for other in ("session_state", "delegation", "spawn_setup")),
         *(("agent_session", other) for other in ("turns", "messenger")),
-        *(("delegation", "handover"), ("handover", "worktrees")),
+        *(("delegation", "spawn_setup"), ("spawn_setup", "worktrees")),
         # For types alone: these work for an agent, which makes them.
         *((one, "agent_session") for one in ("session_state", "delegation")),
         *((one, "agent_session") for one in ("turns", "messenger")),

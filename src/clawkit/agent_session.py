@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from clawkit.agent import prompt as prompts
+from clawkit.agent import system_prompt as prompts
 from clawkit.agent.compact import PrunedHistory, settings_of
 from clawkit.agent.completion import Completions
 from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
@@ -34,7 +34,6 @@ from clawkit.core.hooks import Hooks
 from clawkit.core.tool import Tool
 from clawkit.delegation import Delegation
 from clawkit.errors import OutputError, ToolInputError, TurnError
-from clawkit.handover import wind_up
 from clawkit.messenger import SessionMessenger
 from clawkit.models.protocols import Model
 from clawkit.policy.selectors import Origin, choose_agent
@@ -45,6 +44,7 @@ from clawkit.sessions.protocols import Messenger, Session, SessionState, locate_
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.sessions.subagent_protocols import Delegates, SpawnRequest
 from clawkit.sessions.subagents import Subagents
+from clawkit.spawn_setup import wind_up
 from clawkit.tools._memory import cites, is_private
 from clawkit.turns import Turns, stream_events
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clawkit.agent.prompt import read_workspace_files
+from clawkit.agent.system_prompt import read_workspace_files
 from clawkit.config.load import Loaded
 from clawkit.config.paths import cron_file, home
 from clawkit.config.sections.agents import Agents

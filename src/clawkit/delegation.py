@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clawkit import handover
+from clawkit import spawn_setup
 from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
 from clawkit.agent.output import AGAIN, read_value
 from clawkit.call_summary import summarize_params
@@ -167,10 +167,10 @@ class Delegation:
                 f"sub-agents of {target!r} are not sandboxed (agents.defaults.sandbox.mode)"
             )
         timeout_s = settings.run_timeout_seconds if request.timeout_s is None else request.timeout_s
-        files = handover.check_files(request, config, target)
+        files = spawn_setup.check_files(request, config, target)
         place, worktree = self._place(target), None
         if request.worktree:
-            worktree = handover.plan_worktree(config, target, place, self._session.key)
+            worktree = spawn_setup.plan_worktree(config, target, place, self._session.key)
         keeps = config.tools.sessions_spawn.attachments.retain_on_session_keep
         names = tuple(Attachment(each.name, "") for each in files)
         spec = Spec(
@@ -194,7 +194,7 @@ class Delegation:
             root.max_concurrent, root.max_spawn_depth, settings.max_children_per_agent
         )
         run, child = self.subagents.spawn(spec, limits, self._open_child, files)
-        described = handover.describe_files(files, child.key)
+        described = spawn_setup.describe_files(files, child.key)
         return SpawnedRun(run, child.key, model.used, model.warning, described)
 
     async def result(self, request: SpawnRequest) -> SubagentRun:
@@ -225,7 +225,7 @@ class Delegation:
             session=session.id,
             model=spec.model or (None if has_own_model else agent.own_model),
             fallbacks=spec.fallbacks,
-            instructions=handover.instruct(RULES.format(spec.requester.key), spec, session.key),
+            instructions=spawn_setup.instruct(RULES.format(spec.requester.key), spec, session.key),
             thinking=spec.thinking,
             max_cost=agent.conversation.limits.max_cost,
             channel=run.scope.channel,
@@ -307,7 +307,7 @@ class Delegation:
         sandbox = self._agent.kit.config.agents.sandbox_of(target)
         if request.cwd and sandbox.mode != "off" and sandbox.access() != "rw":
             raise ToolInputError("cwd: the sandbox has another workspace (sandbox.workspaceAccess)")
-        return handover.resolve_cwd(
+        return spawn_setup.resolve_cwd(
             place, self._agent.kit.run.scope.cwd, request.cwd, is_there=not request.worktree
         )
 
@@ -523,7 +523,7 @@ class ChildAgent:
         output, problem = None, ""
         async with agent:
             if spec.worktree:
-                await handover.check_out(spec.worktree, agent.kit.assembly, self._from, spec.cwd)
+                await spawn_setup.check_out(spec.worktree, agent.kit.assembly, self._from, spec.cwd)
             agent.output_schema = json.dumps(schema) if schema else ""
             said = spec.request.task
             for _ in range(2):

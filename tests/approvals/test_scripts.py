@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from clawkit.approvals.analysis import analyze
-from clawkit.approvals.interpreters import MAX_SCRIPTS
-from clawkit.approvals.interpreters import find_scripts as find_in
+from clawkit.approvals.inline_code import MAX_SCRIPTS
+from clawkit.approvals.inline_code import find_scripts as find_in
 from clawkit.approvals.protocols import ScriptFile
 
 ENV = {"PATH": "/usr/bin:/bin", "HOME": "/home/me"}

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.asking import PROGRAM
-from tests.cli.test_terminal import PROMPT, Terminal
+from tests.cli.test_terminal_approver import PROMPT, Terminal
 
 from clawkit.approvals.file import read_document
 from clawkit.config.paths import approvals_file

@@ -15,7 +15,7 @@ import pytest
 
 from clawkit.cli.main import run
 from clawkit.config.json5 import parse, parse_path
-from clawkit.config.schema import value_at
+from clawkit.config.lookup import value_at
 
 TEXT = """\
 {

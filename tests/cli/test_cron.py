@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 from msgspec.structs import replace
 from tests.cli.asking import PROGRAM
-from tests.cli.test_terminal import Terminal
+from tests.cli.test_terminal_approver import Terminal
 from tests.cli.test_through_gateway import Home
 from tests.ui.screen import READY, Screen
 

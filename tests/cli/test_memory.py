@@ -23,7 +23,7 @@ from tests.cli.asking import PROGRAM
 from clawkit.cli.main import run
 from clawkit.content import Text, User
 from clawkit.memory.index import MemoryIndex
-from clawkit.memory.orphans import find_orphans, remove_index
+from clawkit.memory.orphaned_indexes import find_orphans, remove_index
 from clawkit.process import process_table
 
 NOTE = "# Memory\n\n- Ada prefers green tea.\n- The backup runs at three.\n"

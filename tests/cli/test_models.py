@@ -16,7 +16,7 @@ import pytest
 from clawkit.cli import models as models_command
 from clawkit.cli.main import run
 from clawkit.cli.models import print_rows
-from clawkit.cli.options import count_tokens
+from clawkit.cli.shared_options import count_tokens
 from clawkit.config.json5 import parse
 from clawkit.models.known import PROVIDERS
 from clawkit.models.protocols import Api

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.cli.test_terminal import Terminal
+from tests.cli.test_terminal_approver import Terminal
 
 from clawkit.cli.main import run
 from clawkit.cli.onboarding.probe import ModelList, Trial, check_address, list_models, read_listing

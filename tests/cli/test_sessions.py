@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tests.cli.test_terminal import Terminal
+from tests.cli.test_terminal_approver import Terminal
 
 from clawkit.cli.main import run
 from clawkit.cli.sessions import print_transcript, to_markdown

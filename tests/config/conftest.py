@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from clawkit.config.schema import all_sections
+from clawkit.config.lookup import all_sections
 
 list(all_sections())

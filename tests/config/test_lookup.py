@@ -8,8 +8,8 @@ from tests.tables import table
 
 from clawkit.config.json5 import parse_path
 from clawkit.config.load import loads
+from clawkit.config.lookup import find, in_force, is_secret, spelled
 from clawkit.config.model import Config
-from clawkit.config.schema import find, in_force, is_secret, spelled
 from clawkit.config.section import describe
 
 

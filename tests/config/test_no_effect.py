@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.tables import table
 
 from clawkit.config.load import loads
+from clawkit.config.lookup import find as find_setting
 from clawkit.config.no_effect import NO_EFFECT, find
-from clawkit.config.schema import find as find_setting
 
 # Notes for people, what is read under another name, and what `find` or `doctor` reports otherwise.
 EXCEPTIONS = (

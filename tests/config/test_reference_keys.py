@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from tests.tables import table
 
-from clawkit.config.schema import is_known, parse_tree
+from clawkit.config.lookup import is_known, parse_tree
 
 
 @table(

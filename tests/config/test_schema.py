@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from clawkit.config.json5 import parse
 from clawkit.config.load import check
+from clawkit.config.lookup import all_sections, is_known, json_schema
 from clawkit.config.model import Config
-from clawkit.config.schema import all_sections, is_known, json_schema
 from clawkit.config.section import Section, Shape, layout_of, shape_of
 from clawkit.errors import ConfigError
 

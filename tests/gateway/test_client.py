@@ -26,7 +26,7 @@ from tests.tables import table
 from clawkit.config.gateway_address import is_loopback
 from clawkit.config.load import loads
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.gateway import record
+from clawkit.gateway import process_record
 from clawkit.gateway.client import (
     CallError,
     Target,
@@ -330,7 +330,7 @@ def running() -> Iterator[Callable[..., None]]:
     (home() / "gateway").mkdir(mode=0o700, exist_ok=True)
 
     def write(config: str | None = None, *, serves: bool = True) -> None:
-        record.write_record(
+        process_record.write_record(
             *("127.0.0.1", 7, "run", config, None),
             secret="boot",
             serves_commands=serves,
@@ -338,7 +338,7 @@ def running() -> Iterator[Callable[..., None]]:
             fingerprint="",
         )
 
-    with hold_lock(record.lock_file(), "a test"):
+    with hold_lock(process_record.lock_file(), "a test"):
         yield write
 
 
@@ -394,7 +394,7 @@ def test_a_gateway_here_does_not_hide_the_remote_one(
 
 def test_a_gateway_that_was_killed_is_not_used(running: Callable[..., None]) -> None:
     running()
-    path = Path(record.record_file())
+    path = Path(process_record.record_file())
     path.write_text(path.read_text().replace(str(os.getpid()), "1"), encoding="utf-8")
     assert find_for_command(None) is None
     assert path.stat().st_mode & 0o777 == 0o600

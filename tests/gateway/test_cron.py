@@ -15,11 +15,11 @@ from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.core.approval import Question
 from clawkit.cron.webhook import route_to
 from clawkit.errors import ToolError
-from clawkit.gateway.automation import is_granted
+from clawkit.gateway.job_runner import is_granted
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import now_ms
 from clawkit.gateway.scopes import READ, WRITE
-from clawkit.gateway.watches import MAX_LINE, MAX_READ
+from clawkit.gateway.watched_commands import MAX_LINE, MAX_READ
 from clawkit.models.operator import Operator
 from clawkit.models.protocols import ModelError
 from clawkit.net.route import Route
@@ -483,7 +483,7 @@ async def test_a_stream_without_end_does_not_hold_up_the_gateway(tmp_path: Path)
 async def test_a_stream_that_ends_again_and_again_is_disabled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.gateway.watches.AGAIN_S", 0.0)
+    monkeypatch.setattr("clawkit.gateway.watched_commands.AGAIN_S", 0.0)
     config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
     async with serve(config) as ground:
         job = add(ground, at=None, schedule={"kind": "stream", "command": ["false"]})

@@ -19,10 +19,10 @@ from tests.gateway.test_turns import READ_WRITE, message
 from clawkit.approvals import broker
 from clawkit.content import Text, User
 from clawkit.errors import ToolError
+from clawkit.gateway.agent_pool import MAX_TRIES, RESUMED
 from clawkit.gateway.ledger import RunLedger
-from clawkit.gateway.live import MAX_TRIES, RESUMED
-from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import now_ms
+from clawkit.gateway.session_events import GatewayRun
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.testing import Gate, ScriptedModel, call, hang
 

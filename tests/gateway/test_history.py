@@ -9,7 +9,7 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, serve
 from tests.gateway.raw_http import send
 
-from clawkit.gateway.wire import MAX_BYTES
+from clawkit.gateway.formats import MAX_BYTES
 from clawkit.models.protocols import Facts
 from clawkit.testing import ScriptedModel, call
 from clawkit.version import __version__

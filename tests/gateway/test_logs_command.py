@@ -121,7 +121,7 @@ def test_the_command_reads_what_the_gateway_writes() -> None:
 def test_it_needs_no_library_of_the_server() -> None:
     code = (
         "import sys; import clawkit.cli.gateway_logs, clawkit.cli.gateway_service,"
-        " clawkit.gateway.background, clawkit.gateway.service_file;"
+        " clawkit.gateway.daemon, clawkit.gateway.service_file;"
         "names = ('starlette', 'uvicorn', 'websockets', 'cryptography');"
         "print([name for name in names if name in sys.modules])"
     )

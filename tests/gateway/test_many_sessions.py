@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.gateway.conftest import Ground, serve
 
-from clawkit.gateway import live
+from clawkit.gateway import agent_pool
 from clawkit.process.protocols import ExecHost
 from clawkit.services import Services
 
@@ -26,7 +26,7 @@ async def test_others_have_their_turn_between_two_sessions_that_are_opened(groun
 async def test_only_a_few_sessions_have_a_process_for_their_first_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live, "WARM", 1)
+    monkeypatch.setattr(agent_pool, "WARM", 1)
     sent = asyncio.Event()
     sent.set()
     async with serve({"tools": {"exec": {"host": "gateway"}}}) as ground:

@@ -11,7 +11,7 @@ from tests.gateway.conftest import Device, Ground, Peer, serve
 from tests.skills.writing import write_skill
 from tests.tables import table
 
-from clawkit.gateway import wire
+from clawkit.gateway import formats
 from clawkit.testing import ScriptedModel, call
 
 MINE = {"agents": {"list": [{"id": "main"}, {"id": "second"}]}}
@@ -206,7 +206,7 @@ async def test_a_message_can_name_the_conversation_it_was_written_in(place: Grou
     [(None, 0), ("s-1", 1), ("s-12", 12), ("t-1", None), ("s", None), ("s-", None), ("s--1", None)],
 )
 def test_an_id_of_a_message_names_its_session(id_: str | None, number: int | None) -> None:
-    assert wire.message_number("s", id_) == number
+    assert formats.message_number("s", id_) == number
 
 
 async def test_a_cursor_gives_what_was_said_since(place: Ground) -> None:

@@ -14,8 +14,8 @@ from tests.gateway.test_reload import changed, text
 from tests.gateway.test_turns import message
 
 from clawkit.config.load import load, loads
+from clawkit.config.lookup import ROOT, in_force
 from clawkit.config.model import Config
-from clawkit.config.schema import ROOT, in_force
 from clawkit.config.section import Shape, layout_of
 from clawkit.errors import ConfigError
 from clawkit.gateway.reload import KINDS, changed_paths, combine, kind_of

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 from tests.cli.asking import PROGRAM
-from tests.gateway.test_background import configure, home, wait_until
 from tests.gateway.test_command import clawkit, free_port, running
+from tests.gateway.test_daemon import configure, home, wait_until
 
 from clawkit.config.load import load
 from clawkit.errors import ToolError
 from clawkit.gateway.client import connect, find_target
-from clawkit.gateway.record import read_record
+from clawkit.gateway.process_record import read_record
 
 pytestmark = pytest.mark.usefixtures("ready")
 

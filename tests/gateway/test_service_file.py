@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.gateway.test_background import _ends, gateways, home, start, wait_until
 from tests.gateway.test_command import BASE, clawkit, free_port
+from tests.gateway.test_daemon import _ends, gateways, home, start, wait_until
 
 from clawkit.errors import ToolInputError
-from clawkit.gateway.record import look
+from clawkit.gateway.process_record import look
 from clawkit.gateway.service_file import MARK, make_service_file, quote_unit, service_name
 
 pytestmark = pytest.mark.usefixtures("ready")

@@ -18,8 +18,8 @@ from tests.gateway.conftest import TOKEN, Device, Ground, Peer, serve
 from clawkit.cli.gateway import LazyRooms
 from clawkit.content import Image, User
 from clawkit.errors import ToolAuthorizationError
-from clawkit.gateway import live
-from clawkit.gateway.live import LiveSessions
+from clawkit.gateway import agent_pool
+from clawkit.gateway.agent_pool import LiveSessions
 from clawkit.gateway.methods import terminals
 from clawkit.gateway.protocol import aside
 from clawkit.gateway.server import Gateway
@@ -253,7 +253,7 @@ async def test_a_session_is_not_released_under_a_message_that_is_being_accepted(
         said = {"sessionKey": "main", "message": "hi"}
         await peer.call("agent", said | {"idempotencyKey": "one"})
         await peer.call("agent.wait", {"runId": "one"})
-        monkeypatch.setattr(live, "aside", slowly)
+        monkeypatch.setattr(agent_pool, "aside", slowly)
         sent = await peer.send("chat.send", said | {"idempotencyKey": "two"})
         await entered.wait()
         release = await peer.send("clawkit.release", {"id": "agent:main:main"})

@@ -18,15 +18,15 @@ from typing import Any
 import msgspec
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
-from tests.gateway.test_background import configure
 from tests.gateway.test_command import clawkit
+from tests.gateway.test_daemon import configure
 
 from clawkit.config.load import loads
 from clawkit.config.sections.gateway import GatewayTls
 from clawkit.errors import ConfigError, ToolError
 from clawkit.gateway import serve as serving
 from clawkit.gateway.client import Target, connect
-from clawkit.gateway.record import look
+from clawkit.gateway.process_record import look
 from clawkit.gateway.tls import Certificate, find_certificate
 
 pytestmark = pytest.mark.usefixtures("ready")

@@ -15,7 +15,7 @@ from tests.gateway.test_turns import READ_WRITE, message
 from tests.tables import table
 
 from clawkit.config.json5 import parse_path
-from clawkit.config.schema import find
+from clawkit.config.lookup import find
 from clawkit.config.text_edit import merged
 from clawkit.gateway.config_text import MARKER
 from clawkit.gateway.tool_control import MODELS_MAY_CHANGE, protected_changes

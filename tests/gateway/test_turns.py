@@ -13,9 +13,9 @@ import pytest
 from tests.gateway.conftest import TOKEN, Device, Ground, serve
 
 from clawkit.content import User
+from clawkit.gateway.agent_pool import IDLE_S
 from clawkit.gateway.client import Target
 from clawkit.gateway.client import connect as connect_to
-from clawkit.gateway.live import IDLE_S
 from clawkit.models.protocols import ModelError, Request
 from clawkit.testing import Gate, ScriptedModel, call, hang, say
 

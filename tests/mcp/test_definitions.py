@@ -13,6 +13,7 @@ from clawkit.config.load import loads
 from clawkit.config.sections.plugins import McpServer
 from clawkit.errors import ConfigError, SchemaError, ToolError
 from clawkit.mcp import oauth
+from clawkit.mcp.connected_server import McpSession, propose
 from clawkit.mcp.definitions import (
     ToolListing,
     fingerprint,
@@ -25,7 +26,6 @@ from clawkit.mcp.definitions import (
     write_listing,
 )
 from clawkit.mcp.oauth import OAuthClient, OAuthGrant, TokenStore
-from clawkit.mcp.session import McpSession, propose
 from clawkit.process.jsonrpc import ServerError
 
 

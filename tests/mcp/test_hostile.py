@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.mcp.parts import Approver, entry, error, mounts, names, notes, open_kit, until
 
 from clawkit.external import REMOVED, defuse
+from clawkit.mcp.connected_server import MAX_ROUNDS
 from clawkit.mcp.definitions import (
     MAX_DESCRIPTION,
     MAX_TOOLS,
@@ -17,7 +18,6 @@ from clawkit.mcp.definitions import (
     read_listing,
     write_listing,
 )
-from clawkit.mcp.session import MAX_ROUNDS
 
 
 async def test_one_that_never_answers_delays_no_other(workspace: Path, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from tests.tables import table
 from clawkit.config.sections.tools import Attachments
 from clawkit.content import Assistant, ToolCall
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.handover import wind_up
 from clawkit.sessions.attachments import (
     MANIFEST,
     AttachedFile,
@@ -22,6 +21,7 @@ from clawkit.sessions.attachments import (
 )
 from clawkit.sessions.encode import encode
 from clawkit.sessions.subagent_protocols import Attachment, RunOutcome, SubagentRun
+from clawkit.spawn_setup import wind_up
 
 LIMITS = Attachments(max_files=3, max_file_bytes=10, max_total_bytes=15)
 

@@ -31,9 +31,9 @@ from clawkit.redact import Redactor
 from clawkit.sessions.encode import encode
 from clawkit.sessions.protocols import Changes, Filter, Session, Visible, locate_store
 from clawkit.sessions.repair import INTERRUPTED
+from clawkit.sessions.schema import APPLICATION, MIGRATIONS
 from clawkit.sessions.store import KEEP_CHANGES, SessionStore
 from clawkit.sessions.subagent_protocols import RunOutcome, SubagentRun
-from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.text import one_line
 
 SECRET = "hunter2-and-then-some"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import structs
 
 from clawkit.agent.compact import FlushSettings
-from clawkit.agent.prompt import local_date
+from clawkit.agent.system_prompt import local_date
 from clawkit.content import Assistant, Message, Text, ToolResult, User
 from clawkit.core.call import CallRequest, Run, call_all
 from clawkit.core.context import Context

@@ -20,7 +20,7 @@ from clawkit.approvals.allowlist import ProgramCall, content_of
 from clawkit.approvals.arguments import bare_names
 from clawkit.approvals.audit import was_asked
 from clawkit.approvals.decide import may_leave
-from clawkit.approvals.interpreters import is_interpreter, names_of
+from clawkit.approvals.inline_code import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
 from clawkit.approvals.presets import PRESETS
 from clawkit.approvals.safe_bins import is_replaceable

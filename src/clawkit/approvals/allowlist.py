@@ -21,7 +21,7 @@ from clawkit.approvals.arguments import (
     show,
 )
 from clawkit.approvals.expansion import resolve_links
-from clawkit.approvals.interpreters import how_called
+from clawkit.approvals.inline_code import how_called
 from clawkit.approvals.options import base_name
 from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants
 from clawkit.approvals.types import (

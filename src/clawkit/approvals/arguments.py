@@ -19,10 +19,10 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from clawkit.approvals import options as opts
-from clawkit.approvals.interpreters import names_of
+from clawkit.approvals.inline_code import names_of
 from clawkit.approvals.types import ApprovalRules, Arg, ArgRule, Flags, Program
-from clawkit.tables import read_words
 from clawkit.text import one_line, printable
+from clawkit.word_tables import read_words
 
 _HARMLESS = opts.words_of(
     """LANG TZ TERM COLUMNS LINES CI NODE_ENV NO_COLOR FORCE_COLOR CLICOLOR CLICOLOR_FORCE

@@ -14,7 +14,7 @@ from clawkit.approvals.allowlist import match_program
 from clawkit.approvals.arguments import show
 from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.hardline import find_hardline
-from clawkit.approvals.interpreters import how_called
+from clawkit.approvals.inline_code import how_called
 from clawkit.approvals.protocols import ExecRequest
 from clawkit.process.protocols import NO_GRANTS, Grants
 

@@ -320,7 +320,7 @@ def _find_scripts(request: ExecRequest, decision: Decision) -> Sequence[ScriptFi
     if not _SCRIPTED.search(request.command):
         return ()
     from clawkit.approvals.analysis import analyze
-    from clawkit.approvals.interpreters import find_scripts
+    from clawkit.approvals.inline_code import find_scripts
 
     if decision.segments or decision.doubt is not None:
         return find_scripts([judged.segment for judged in decision.segments])
@@ -329,7 +329,7 @@ def _find_scripts(request: ExecRequest, decision: Decision) -> Sequence[ScriptFi
 
 def _facts(request: ExecRequest, decision: Decision) -> dict[str, Any]:
     from clawkit.approvals.entries import describe_grants
-    from clawkit.approvals.interpreters import how_called
+    from clawkit.approvals.inline_code import how_called
 
     programs = [program for judged in decision.segments for program in judged.segment.programs]
     scripts = [

@@ -102,7 +102,7 @@ def _read_text(command: str, home: str, rules: ApprovalRules) -> str:
 
 
 def _check(program: Program, home: str, rules: ApprovalRules) -> str:
-    from clawkit.approvals.interpreters import names_of  # imported late: rarely needed
+    from clawkit.approvals.inline_code import names_of  # imported late: rarely needed
 
     names, cwd = names_of(program), program.cwd
     texts = [arg.text for arg in program.argv[1:]]

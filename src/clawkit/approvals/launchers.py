@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from clawkit.approvals import options as opts
-from clawkit.approvals.interpreters import POSIX_SHELLS, SHELLS, family
+from clawkit.approvals.inline_code import POSIX_SHELLS, SHELLS, family
 from clawkit.approvals.types import Arg
 
 

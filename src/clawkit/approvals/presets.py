@@ -17,7 +17,7 @@ from clawkit.approvals.arguments import find_code, find_destination, find_steeri
 from clawkit.approvals.safe_bins import BELOW, PROFILES, ArgumentProfile, read_call, read_profiles
 from clawkit.approvals.types import ApprovalRules, Arg, Children, Match, Program
 from clawkit.process.protocols import NO_GRANTS, Grants
-from clawkit.tables import read_words
+from clawkit.word_tables import read_words
 
 MAX_FILES = 5_000
 _GREP = PROFILES["grep"]

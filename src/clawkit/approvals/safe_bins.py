@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from clawkit.approvals import options as opts
 from clawkit.approvals.arguments import find_steering, show
-from clawkit.approvals.interpreters import is_interpreter, is_shell
+from clawkit.approvals.inline_code import is_interpreter, is_shell
 from clawkit.approvals.types import ApprovalRules, Match, Program
 from clawkit.config.sections.tools import SafeBinProfile
-from clawkit.tables import read_words
+from clawkit.word_tables import read_words
 
 NEVER = opts.words_of(
     """bwk busybox cmd cscript ed emacs env ex find git gmake java less make more nano nvim parallel

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from clawkit.approvals import options as opts
 from clawkit.approvals.entries import is_literal
-from clawkit.approvals.interpreters import names_of
+from clawkit.approvals.inline_code import names_of
 from clawkit.approvals.launchers import starts_programs
 from clawkit.approvals.safe_bins import is_interpreting
 from clawkit.approvals.types import AllowlistEntry, Arg, Program

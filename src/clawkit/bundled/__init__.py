@@ -71,7 +71,7 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
 
     selection = ModelSelection(loaded, agent, clock=clock)
     if (plugins := open_plugins(loaded.config)) is not None and loaded.config.plugins:
-        from clawkit.bundled.guards import SafeModel
+        from clawkit.bundled.provider_guards import SafeModel
         from clawkit.plugins.api import PluginContext
 
         around = PluginContext("", Scope(agent=agent), config=loaded.config)
@@ -102,7 +102,7 @@ def provide(role: str, around: PluginContext) -> Any:
         active = load_plugins(settings, where, BUNDLED, default).fills(role)
     if active is None:
         return None
-    from clawkit.bundled.guards import GUARDS
+    from clawkit.bundled.provider_guards import GUARDS
 
     try:
         made = make(active, role, around)

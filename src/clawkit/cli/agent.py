@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.errors import ClawkitError
 from clawkit.text import one_line
 
@@ -108,7 +108,7 @@ def chat(message: str, **options: Any) -> int:
     )
     hosted = open_chat(target, options, keyboard=is_full) if target is not None else None
     if is_full:
-        from clawkit.ui.prompt import open_here, run_full
+        from clawkit.ui.input_area import open_here, run_full
 
         opener = open_here(doors)
         if hosted is not None:

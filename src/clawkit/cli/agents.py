@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from clawkit.bundled import select_models
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
 from clawkit.config.file_edit import content, set_setting, unset_setting
 from clawkit.config.load import load
+from clawkit.config.lookup import Path, spelled, value_at
 from clawkit.config.paths import abbreviate_home
-from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.agents import MAIN, Agents
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.errors import ClawkitError, ConflictError, EditError

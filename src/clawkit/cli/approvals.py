@@ -18,7 +18,7 @@ import click
 from clawkit.approvals import entries
 from clawkit.approvals.audit import read as read_log
 from clawkit.approvals.presets import PRESETS
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.config.paths import approvals_file, audit_file, home, waiting_file
 from clawkit.core.approval import Extent
 from clawkit.errors import ConflictError
@@ -341,7 +341,7 @@ async def _watch() -> None:
 
     from clawkit.approvals.file import ensure_socket
     from clawkit.approvals.socket import serve, socket_path
-    from clawkit.cli.terminal import TerminalApprover
+    from clawkit.cli.terminal_approver import TerminalApprover
 
     path, token = ensure_socket(approvals_file(os.environ), socket_path(home(os.environ)))
     # Before the socket exists: a signal that arrives early must not leave it behind.

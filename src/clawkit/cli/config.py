@@ -15,9 +15,9 @@ import click
 import msgspec
 
 from clawkit.bundled import open_plugins
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.config import file_edit as edits
-from clawkit.config import schema as settings
+from clawkit.config import lookup as settings
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse, parse_path
 from clawkit.config.load import load, loads
 from clawkit.config.masking import masked

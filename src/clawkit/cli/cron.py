@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.cron_options import IN_ARGUMENTS, MAX_FILE, job_options, read_options
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home
@@ -454,7 +454,7 @@ def status(jobs: Jobs, as_json: bool) -> None:
     if as_json:
         cli.print_json(found)
         return
-    from clawkit.gateway.record import look
+    from clawkit.gateway.process_record import look
 
     state = look()
     name = "the gateway" if state.record else "clawkit cron serve"

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cron.expression import find_zone, known_zone
 from clawkit.cron.phrases import read_phrase
 from clawkit.cron.schedule import Schedule, read_schedule, write_schedule

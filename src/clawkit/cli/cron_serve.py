@@ -10,7 +10,7 @@ from typing import Any
 
 from clawkit.cli.console import cancelled_by_signals, echo
 from clawkit.config.load import Loaded
-from clawkit.gateway.background import check_home
+from clawkit.gateway.daemon import check_home
 from clawkit.gateway.serve import only_one
 from clawkit.gateway.server import Gateway
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.config.paths import config_file as locate
 from clawkit.config.paths import home
 from clawkit.errors import ConfigError, EditError

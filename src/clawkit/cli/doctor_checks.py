@@ -25,10 +25,11 @@ from clawkit.approvals.file import BadDocumentError, read_document
 from clawkit.approvals.safe_bins import safe_bin_warnings
 from clawkit.approvals.types import ApprovalRules, Policy
 from clawkit.cli.onboarding.write import find_openclaw
-from clawkit.cli.options import counted, workspace_warning
+from clawkit.cli.shared_options import counted, workspace_warning
 from clawkit.config.file_edit import content
 from clawkit.config.json5 import Json5Error, format_path
 from clawkit.config.load import Loaded, load
+from clawkit.config.lookup import ROOT, Path, below, is_secret
 from clawkit.config.migrate import migrations
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, normalize_provider
@@ -41,7 +42,6 @@ from clawkit.config.paths import (
     include_roots,
     sessions_file,
 )
-from clawkit.config.schema import ROOT, Path, below, is_secret
 from clawkit.config.secrets import resolve
 from clawkit.config.section import SecretRef, Shape
 from clawkit.config.sections.tools import Fs

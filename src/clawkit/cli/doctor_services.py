@@ -17,9 +17,9 @@ from clawkit.cli.doctor_checks import Finding, Findings, fault, ok, warn
 from clawkit.cli.memory import inspect_memory
 from clawkit.cli.models import ChosenModel, Source, access, listening, models_in_use
 from clawkit.cli.onboarding.probe import is_at_home, kinds_by_name
-from clawkit.cli.options import counted
 from clawkit.cli.plugins import survey_config
 from clawkit.cli.sandbox_explain import ENGINES, advise, look_at_engine
+from clawkit.cli.shared_options import counted
 from clawkit.config.load import Loaded
 from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR, ModelRef
@@ -28,7 +28,7 @@ from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.context import Scope, Sender
 from clawkit.cron.service import SKIP_VARIABLE
 from clawkit.errors import ClawkitError, ConfigError, ToolError
-from clawkit.memory.orphans import find_orphans
+from clawkit.memory.orphaned_indexes import find_orphans
 from clawkit.models.catalog import Catalog
 from clawkit.models.discover import local_models
 from clawkit.models.providers import AUTH_PROFILES as PROFILES_JSON
@@ -39,8 +39,8 @@ from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.confinement import BackendChoice, choose, why_no_bwrap, why_unusable
 from clawkit.sandbox.paths import DeniedFiles
 from clawkit.sessions.protocols import locate_store
+from clawkit.sessions.schema import APPLICATION, MIGRATIONS
 from clawkit.sessions.store import SessionStore
-from clawkit.sessions.tables import APPLICATION, MIGRATIONS
 from clawkit.store import Database
 from clawkit.text import human_size, human_time, one_line
 from clawkit.tools._memory import is_enabled

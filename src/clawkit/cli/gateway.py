@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.gateway_answers import HealthAnswer, HelloAnswer, LoginCode, WaitingDevices
 from clawkit.cli.gateway_status import (
     describe_state,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from clawkit.core.approval import Approver
     from clawkit.gateway.client import Link, Target
     from clawkit.gateway.methods.chats import HostedChat
-    from clawkit.gateway.record import StartedBy
+    from clawkit.gateway.process_record import StartedBy
 
 _NEEDED = ("starlette", "uvicorn", "websockets", "cryptography")
 _TIMEOUT = cli.timeout_option("Seconds to wait for an answer.", 86_400)
@@ -191,7 +191,7 @@ def _say(*lines: str) -> None:
 def status(given: GivenGateway, as_json: bool) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
     from clawkit.gateway.client import CallError, read_as
-    from clawkit.gateway.record import GatewayState, look
+    from clawkit.gateway.process_record import GatewayState, look
 
     state, shown, waiting = look(), {}, []
     try:
@@ -262,7 +262,7 @@ def token(as_json: bool, config_file: str | None) -> None:
     cli.refuse_commands("read the token of the gateway")
     check_installed()
     say_local(config_file)
-    from clawkit.gateway.background import check_home
+    from clawkit.gateway.daemon import check_home
     from clawkit.gateway.server import read_secret
 
     check_home()

@@ -25,8 +25,8 @@ from clawkit.core.approval import Answer, Approver, Question
 from clawkit.errors import ToolError
 from clawkit.gateway.client import Link
 from clawkit.redact.redactor import Redactor
+from clawkit.ui.input_area import OpenFull, Prompt
 from clawkit.ui.line_input import Words
-from clawkit.ui.prompt import OpenFull, Prompt
 from clawkit.ui.screen_chat import ScreenChat
 
 _AWAY: ChatState = {"waiting": [], "working": [], "busy": False}

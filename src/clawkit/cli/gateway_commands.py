@@ -26,7 +26,7 @@ def run_remotely(argv: Sequence[str]) -> int | None:
         far = f"gateway.mode is 'remote' ({target.url}), but {why}"
         raise ClawkitError(f"{far}. To run it on this machine, add --local")
     from clawkit.cli.gateway_answers import CommandDone
-    from clawkit.cli.options import print_text
+    from clawkit.cli.shared_options import print_text
 
     with connect(target) as link:
         found = read_as(CommandDone, link.call("clawkit.command", {"argv": list(argv)}, 90.0))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import click
 
 from clawkit.agent.events import Event, Noticed, SubagentHappened, TurnEnded, Voided
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.gateway_answers import StoppedRuns, ToldEvent, TurnAccepted, TurnOver
 from clawkit.cli.gateway_link import SessionFollower
 from clawkit.cli.gateway_turn import METHOD, StartedTurn, say_or_raise

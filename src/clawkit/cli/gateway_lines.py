@@ -13,7 +13,7 @@ from clawkit.agent.events import Event, ToolHappened, TurnEnded
 from clawkit.cli.gateway_answers import ChatOpened, ToldEvent
 from clawkit.cli.gateway_link import RemoteChat
 from clawkit.cli.gateway_turn import attach
-from clawkit.cli.options import warn
+from clawkit.cli.shared_options import warn
 from clawkit.cli.turn_output import PlainOutput
 from clawkit.core.approval import Approver
 from clawkit.errors import ToolError

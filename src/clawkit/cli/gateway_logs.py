@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from clawkit.cli.options import refuse_commands
+from clawkit.cli.shared_options import refuse_commands
 from clawkit.config.paths import home
 from clawkit.errors import ToolError
 from clawkit.text import printable

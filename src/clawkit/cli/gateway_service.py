@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.gateway import check_installed
 from clawkit.cli.gateway_logs import log_file
 from clawkit.cli.gateway_status import describe, explain_reach, say_local
@@ -21,7 +21,7 @@ from clawkit.errors import ConflictError, ToolError, ToolInputError
 from clawkit.text import printable
 
 if TYPE_CHECKING:
-    from clawkit.gateway.record import GatewayState, RunningGateway
+    from clawkit.gateway.process_record import GatewayState, RunningGateway
     from clawkit.gateway.service_file import ServiceFile
 
 _MAX_FILE = 64 * 1024
@@ -51,10 +51,10 @@ def start(port: int | None, timeout_s: float, as_json: bool, config_file: str | 
     cli.refuse_commands("start a gateway")
     check_installed()
     say_local(config_file)
-    from clawkit.gateway import background
+    from clawkit.gateway import daemon
 
     cli.warn(map(str, load(config_file).warnings))
-    _say_started(background.start(config_file, port, timeout_s), "started", as_json)
+    _say_started(daemon.start(config_file, port, timeout_s), "started", as_json)
 
 
 @click.command()
@@ -65,16 +65,16 @@ def stop(timeout_s: float, force: bool, as_json: bool) -> None:
     """Stop the gateway of this home gracefully, however it was started."""
     cli.refuse_commands("stop the gateway")
     say_local()
-    from clawkit.gateway import background
-    from clawkit.gateway.record import look
+    from clawkit.gateway import daemon
+    from clawkit.gateway.process_record import look
 
     state = look()
     if not state.pid:
-        background.clean_up()
+        daemon.clean_up()
         stale = state.stale
         how = f" (process {stale.pid} was killed or has crashed)" if stale is not None else ""
         raise ToolError(f"no gateway is running for {home(os.environ)}{how}")
-    is_killed = background.stop(state.pid, timeout_s, force=force)
+    is_killed = daemon.stop(state.pid, timeout_s, force=force)
     done = {"stopped": True, "pid": state.pid, "killed": is_killed}
     how = "killed" if is_killed else "stopped"
     cli.print_done(as_json, done, f"clawkit gateway: {how}, process {state.pid}")
@@ -93,8 +93,8 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     cli.refuse_commands("restart the gateway")
     check_installed()
     say_local(config_file)
-    from clawkit.gateway import background
-    from clawkit.gateway.record import look
+    from clawkit.gateway import daemon
+    from clawkit.gateway.process_record import look
     from clawkit.gateway.service_file import make_service_file
 
     state = look()
@@ -107,12 +107,12 @@ def restart(port: int | None, timeout_s: float, as_json: bool, config_file: str 
     cli.warn(map(str, load(config_file).warnings))
     if before is not None and before.started_by == "service":
         _control([make_service_file(os.environ).restart])
-        record = background.await_ready(state.pid, timeout_s)
+        record = daemon.await_ready(state.pid, timeout_s)
     else:
         if state.pid:
             _refuse_foreground(state)
-            background.stop(state.pid, timeout_s)
-        record = background.start(config_file, port, timeout_s)
+            daemon.stop(state.pid, timeout_s)
+        record = daemon.start(config_file, port, timeout_s)
     _say_started(record, "restarted" if state.pid else "started", as_json)
 
 
@@ -202,7 +202,7 @@ def install(
 
 def _enable(made: ServiceFile) -> bool:
     """Enable the service; start it unless a gateway is running. Returns whether it was started."""
-    from clawkit.gateway.record import look
+    from clawkit.gateway.process_record import look
 
     is_free = not look().pid
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from clawkit.cli.gateway_logs import log_file
-from clawkit.cli.options import counted
+from clawkit.cli.shared_options import counted
 from clawkit.config.gateway_address import is_loopback
 from clawkit.config.load import load
 from clawkit.config.paths import home
@@ -25,7 +25,7 @@ from clawkit.text import one_line
 if TYPE_CHECKING:
     from clawkit.cli.doctor_checks import Findings
     from clawkit.config.load import Loaded
-    from clawkit.gateway.record import GatewayState, RunningGateway
+    from clawkit.gateway.process_record import GatewayState, RunningGateway
 
 _ALL_ADDRESSES = ("0.0.0.0", "::")  # noqa: S104
 _TAILNET = ipaddress.ip_network("100.64.0.0/10")
@@ -198,7 +198,7 @@ def check_remote(loaded: Loaded) -> Findings:
 def check_gateway() -> Findings:
     """Changes that the running gateway has not applied; nothing if none is running."""
     from clawkit.cli.doctor_checks import fault, ok, warn
-    from clawkit.gateway.record import look
+    from clawkit.gateway.process_record import look
 
     state = look()
     if not state.is_ready or state.record is None:

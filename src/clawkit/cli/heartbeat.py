@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from clawkit import automation
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.cron.heartbeat import BeatFacts, is_told, next_beat, show_beat, why_off

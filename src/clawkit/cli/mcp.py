@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.mcp_serve import run_server
 from clawkit.mcp_server.install import CLIENTS, make_entry, plan, snippet
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.doctor_checks import Findings, ok, warn
 from clawkit.config.load import load
 from clawkit.config.paths import mcp_dir

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 import msgspec
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
@@ -29,7 +29,7 @@ from clawkit.errors import (
     ToolInputError,
 )
 from clawkit.fs.protocols import Change, WorkspaceFiles, read_all
-from clawkit.memory.orphans import find_orphans, remove_index
+from clawkit.memory.orphaned_indexes import find_orphans, remove_index
 from clawkit.memory.protocols import Corpus, Excerpt, IndexStatus, Memory, MemoryHits
 from clawkit.memory.settings import settings_of
 from clawkit.runtime import resolve_workspace

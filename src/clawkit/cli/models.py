@@ -16,13 +16,13 @@ import msgspec
 
 from clawkit.agent.model_selection import ModelSelection
 from clawkit.bundled import select_models
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.config import make_change
 from clawkit.cli.onboarding.write import agent_path
 from clawkit.config.file_edit import content, set_setting
 from clawkit.config.load import Loaded, load
+from clawkit.config.lookup import Path, spelled, value_at
 from clawkit.config.modelref import OPERATOR, ModelRef, normalize_provider
-from clawkit.config.schema import Path, spelled, value_at
 from clawkit.config.sections.models import Cost
 from clawkit.errors import ConfigError, Issue
 from clawkit.models.catalog import Catalog, ListedModel

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from clawkit.bundled import BUNDLED, open_plugins
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.config import change_to_json, say_written
 from clawkit.config import file_edit as edits
 from clawkit.config.load import load
@@ -22,7 +22,7 @@ from clawkit.errors import ConfigError, Issue, PluginError
 from clawkit.plugins.discover import FoundPlugin, discover, home_folder, read_plugin
 from clawkit.plugins.load import ActivePlugin, describe, load_plugins
 from clawkit.plugins.settings import schema_of
-from clawkit.plugins.survey import PluginState, find_issues, survey
+from clawkit.plugins.status import PluginState, find_issues, survey
 from clawkit.plugins.trust import read_records, why_off, write_record
 from clawkit.text import one_line, printable
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from clawkit.cli.options import json_option, print_json, print_table, suggest
+from clawkit.cli.shared_options import json_option, print_json, print_table, suggest
 from clawkit.config.paths import abbreviate_home, commands_dir
 from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputError
 from clawkit.process import process_table, records

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from clawkit.agent.assemble import assemble
 from clawkit.approvals.protocols import Confines
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import home
 from clawkit.config.sections.sandbox import Network

@@ -18,7 +18,7 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.approvals.effective_policy import check_elevated
 from clawkit.approvals.protocols import Confines
 from clawkit.cli.approvals_check import say_place
-from clawkit.cli.options import ResolvedOptions, counted
+from clawkit.cli.shared_options import ResolvedOptions, counted
 from clawkit.command_check import Checker, to_json
 from clawkit.config.paths import home, login_home
 from clawkit.config.sections.sandbox import SandboxSettings

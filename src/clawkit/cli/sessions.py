@@ -17,7 +17,7 @@ import msgspec
 
 from clawkit import content
 from clawkit.call_summary import summarize_params
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.cli.gateway_commands import retry_released
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home

@@ -10,7 +10,7 @@ from functools import partial
 
 import click
 
-from clawkit.cli import options as cli
+from clawkit.cli import shared_options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home, expand, skills_dir
 from clawkit.config.section import suggest

@@ -18,8 +18,8 @@ from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.explanation import deferral_row, explain_tool, tool_row
 from clawkit.agent.model import target_of
 from clawkit.approvals.protocols import ExecGate
-from clawkit.cli import options as cli
-from clawkit.cli.terminal import TerminalApprover
+from clawkit.cli import shared_options as cli
+from clawkit.cli.terminal_approver import TerminalApprover
 from clawkit.core.approval import Approver
 from clawkit.core.call import CallRequest, Event, OnEvent, Run
 from clawkit.core.call import call as call_tool

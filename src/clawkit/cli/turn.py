@@ -83,7 +83,7 @@ def _approver_beside_pipe(options: dict[str, Any]) -> Any:
         or console.is_command()
     ):
         return None
-    from clawkit.cli.terminal import TerminalApprover, open_terminal
+    from clawkit.cli.terminal_approver import TerminalApprover, open_terminal
 
     fd = open_terminal()
     return None if fd is None else TerminalApprover(fd)
@@ -94,7 +94,7 @@ def choose_approver(approver: Approver | None) -> Approver | None:
     if console.is_command():
         return None
     if approver is None and console.can_ask():
-        from clawkit.cli.terminal import TerminalApprover
+        from clawkit.cli.terminal_approver import TerminalApprover
 
         return TerminalApprover()
     return approver

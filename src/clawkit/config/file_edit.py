@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 from clawkit.config import text_edit
 from clawkit.config.json5 import Json5Error, format_path, parse, skip_gap
 from clawkit.config.load import cut_off, loads
+from clawkit.config.lookup import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
 from clawkit.config.masking import masked
 from clawkit.config.paths import include_roots
-from clawkit.config.schema import ROOT, Path, aligned, below, find, is_secret, spelled, value_at
 from clawkit.config.section import Shape
 from clawkit.config.sources import INCLUDE, ConfigFile, ConfigTree, read_config
 from clawkit.errors import ConfigError, EditError, Issue

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from clawkit.config import sources
 from clawkit.config.json5 import Json5Error, format_path
+from clawkit.config.lookup import ANYTHING, is_known
 from clawkit.config.model import Config
 from clawkit.config.paths import config_file, home, include_roots
-from clawkit.config.schema import ANYTHING, is_known
 from clawkit.config.section import (
     Layout,
     Section,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from clawkit.config.schema import ROOT, below, is_secret
+from clawkit.config.lookup import ROOT, below, is_secret
 from clawkit.config.section import Shape
 from clawkit.redact import MASK, Redactor, is_secret_name, is_secret_setting
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from clawkit.config.json5 import locate, parse, quote
-from clawkit.config.schema import ROOT, Path, below
+from clawkit.config.lookup import ROOT, Path, below
 from clawkit.config.section import Section, Shape, layout_of
 from clawkit.config.sections.web import BrowserProfile, MediaModel
 from clawkit.config.text_edit import Edit, apply, set_value, unset_value

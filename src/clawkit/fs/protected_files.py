@@ -12,7 +12,7 @@ from typing import Self
 from msgspec import Struct
 
 from clawkit.core.paths import is_below
-from clawkit.tables import read_words
+from clawkit.word_tables import read_words
 
 
 class ProtectedGroup(Struct, frozen=True):

@@ -162,7 +162,7 @@ class ApprovalDesk:
         there = self._gateway.live.find(key)
         if CLIENT not in asked.binding and there is not None:
             state = "waiting-approval" if phase == "pending" else "approval-resolved"
-            there.narrator.tell_approval(state, asked.id, asked.question.call_id)
+            there.reporter.tell_approval(state, asked.id, asked.question.call_id)
 
     async def outcome(self, id_: str) -> Answer:
         """Wait for the answer to a question. Raises `NotFoundError`."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from clawkit.config.gateway_address import read_address
 from clawkit.config.paths import config_file, expand, home
 from clawkit.errors import ToolError, ToolInputError
-from clawkit.gateway.record import look, sign_file
+from clawkit.gateway.process_record import look, sign_file
 from clawkit.gateway.scopes import OWNER
 from clawkit.gateway.websocket import SocketClosedError, WebSocket
 from clawkit.version import __version__

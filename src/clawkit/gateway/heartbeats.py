@@ -26,7 +26,7 @@ from clawkit.sessions.protocols import session_key
 from clawkit.text import one_line, parse_time
 
 if TYPE_CHECKING:
-    from clawkit.gateway.automation import Automation
+    from clawkit.gateway.job_runner import Automation
     from clawkit.gateway.server import Gateway
     from clawkit.tools.heartbeat_respond import Params
 

@@ -11,9 +11,9 @@ import msgspec
 
 from clawkit.content import Assistant, User
 from clawkit.errors import ToolError
-from clawkit.gateway.narrator import GatewayRun, RunRecord
 from clawkit.gateway.protocol import encode as to_json
 from clawkit.gateway.protocol import now_ms
+from clawkit.gateway.session_events import GatewayRun, RunRecord
 from clawkit.process.records import here
 from clawkit.sessions.encode import decode, encode, sound
 from clawkit.sessions.store import SessionStore

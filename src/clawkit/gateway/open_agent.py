@@ -16,8 +16,8 @@ from clawkit.config.load import Loaded
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.core.approval import Approver
 from clawkit.cron.protocols import HeartbeatControl
-from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.protocol import GatewayError
+from clawkit.gateway.session_events import EventReporter, GatewayRun
 from clawkit.models.protocols import Model
 from clawkit.process.protocols import Commands
 from clawkit.services import Services
@@ -77,9 +77,11 @@ class Opening(Struct, frozen=True):
 class Open:
     """An open agent."""
 
-    def __init__(self, agent: Agent, narrator: Narrator, loaded: Loaded, *, owner: bool) -> None:
+    def __init__(
+        self, agent: Agent, reporter: EventReporter, loaded: Loaded, *, owner: bool
+    ) -> None:
         self.agent = agent
-        self.narrator = narrator
+        self.reporter = reporter
         self.loaded = loaded
         self.owner = owner
         self.used_at = time.monotonic()

@@ -17,8 +17,8 @@ from starlette.responses import Response, StreamingResponse
 
 from clawkit.errors import ClawkitError
 from clawkit.gateway import http
-from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Short, encode, now_ms
+from clawkit.gateway.session_events import GatewayRun
 
 if TYPE_CHECKING:
     from clawkit.gateway.server import Gateway

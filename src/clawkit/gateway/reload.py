@@ -12,15 +12,15 @@ from msgspec.structs import replace
 
 from clawkit.config.json5 import format_path
 from clawkit.config.load import Loaded, load
+from clawkit.config.lookup import Path, in_force
 from clawkit.config.no_effect import NO_EFFECT
 from clawkit.config.paths import config_file, home
-from clawkit.config.schema import Path, in_force
 from clawkit.config.section import Section, layout_of
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError, Issue, SecretError
 from clawkit.gateway.config_text import hash_text
+from clawkit.gateway.process_record import note_config, sign_file
 from clawkit.gateway.protocol import now_ms
-from clawkit.gateway.record import note_config, sign_file
 from clawkit.models.providers import known_secrets
 
 if TYPE_CHECKING:

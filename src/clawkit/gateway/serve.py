@@ -26,11 +26,11 @@ from clawkit.config.load import Loaded
 from clawkit.config.paths import home
 from clawkit.config.sections.gateway import GatewaySettings as Settings
 from clawkit.errors import ConfigError, ConflictError, Issue, ToolError
-from clawkit.gateway.background import check_home
+from clawkit.gateway.daemon import check_home
 from clawkit.gateway.methods.chats import ChatHost
 from clawkit.gateway.origin import own_names
+from clawkit.gateway.process_record import StartedBy, lock_file, look, without_record, write_record
 from clawkit.gateway.protocol import MAX_FRAME, MAX_FRAME_BEFORE_HELLO, PING_S
-from clawkit.gateway.record import StartedBy, lock_file, look, without_record, write_record
 from clawkit.gateway.server import Gateway, app
 from clawkit.gateway.tls import Certificate, find_certificate
 from clawkit.store import hold_lock

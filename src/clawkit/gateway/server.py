@@ -26,30 +26,30 @@ from clawkit.content import Source, Text, User
 from clawkit.core.approval import Approver
 from clawkit.errors import ConfigError, Issue, ToolError
 from clawkit.gateway import origin, protocol
+from clawkit.gateway.agent_pool import LiveSessions
 from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
-from clawkit.gateway.automation import Automation
 from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
-from clawkit.gateway.hooks import WebHooks, hook_secrets
+from clawkit.gateway.formats import Shelf
 from clawkit.gateway.http import NOT_HERE, denied_tools, routes
 from clawkit.gateway.hub import EVENTS, Hub
+from clawkit.gateway.job_runner import Automation
 from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
-from clawkit.gateway.live import LiveSessions
 from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.login_codes import LoginCodes
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
-from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.nodes import Nodes
 from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate_request, own_names
 from clawkit.gateway.protocol import TICK_MS, now_ms
 from clawkit.gateway.reload import ConfigWatch
 from clawkit.gateway.scopes import READ
+from clawkit.gateway.session_events import GatewayRun
 from clawkit.gateway.tool_control import SessionControl
-from clawkit.gateway.wire import Shelf
+from clawkit.gateway.webhooks import WebHooks, hook_secrets
 from clawkit.runtime import Toolkit, load_config, make_redactor
 from clawkit.services import Services
 from clawkit.sessions.protocols import locate_store

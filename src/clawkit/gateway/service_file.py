@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 
 from clawkit.config.paths import home
 from clawkit.errors import ToolInputError
-from clawkit.gateway.background import OUTPUT_NAME, run_argv
+from clawkit.gateway.daemon import OUTPUT_NAME, run_argv
 
 MARK = "Written by `clawkit gateway install`"
 STOP_S = 45

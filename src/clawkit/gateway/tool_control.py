@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from clawkit.config.file_edit import leaves
 from clawkit.config.json5 import PathError, format_path, parse_path
+from clawkit.config.lookup import Path, explain, spelled, value_at
 from clawkit.config.model import Config
-from clawkit.config.schema import Path, explain, spelled, value_at
 from clawkit.config.section import layout_of
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import (

@@ -21,9 +21,9 @@ from clawkit.sessions.keys import parse_key
 from clawkit.text import one_line, quote
 
 if TYPE_CHECKING:
-    from clawkit.gateway.automation import Automation
-    from clawkit.gateway.narrator import GatewayRun
+    from clawkit.gateway.job_runner import Automation
     from clawkit.gateway.server import Gateway
+    from clawkit.gateway.session_events import GatewayRun
 
 WAKE_S = 3_600.0
 MAX_EVENTS = 100

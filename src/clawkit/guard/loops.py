@@ -29,7 +29,7 @@ from clawkit.config.sections.tools import LoopDetection
 from clawkit.content import Text
 from clawkit.core.call import Admission, Asked
 from clawkit.core.result import Result
-from clawkit.guard.outcome import CallOutcome, call_key, is_poll, outcome_of, parse_params
+from clawkit.guard.equivalence import CallOutcome, call_key, is_poll, outcome_of, parse_params
 from clawkit.text import one_line
 
 Detector = Literal[

@@ -24,10 +24,10 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ClawkitError, ToolError
 from clawkit.external import defuse
 from clawkit.mcp import definitions
+from clawkit.mcp.connected_server import CallExchange, McpSession
 from clawkit.mcp.definitions import FEATURES, ToolListing, read_listing, write_listing
 from clawkit.mcp.oauth import OAuth, OpenUrl, TokenStore
-from clawkit.mcp.session import CallExchange, McpSession
-from clawkit.mcp.wire import HttpPeer, McpPeer, SsePeer, StdioPeer
+from clawkit.mcp.transports import HttpPeer, McpPeer, SsePeer, StdioPeer
 from clawkit.net.client import Client
 from clawkit.process.jsonrpc import ServerError
 from clawkit.process.landlock import Hold

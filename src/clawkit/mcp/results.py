@@ -12,8 +12,8 @@ from msgspec import Raw, Struct
 from clawkit.content import Block, Image, Text
 from clawkit.core.result import Result
 from clawkit.external import wrap_external
+from clawkit.mcp.connected_server import read_answer
 from clawkit.mcp.definitions import clean_text
-from clawkit.mcp.session import read_answer
 from clawkit.text import cut, human_size, one_line
 
 MAX_BLOCKS = 200

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
-from clawkit.tables import read_words
+from clawkit.word_tables import read_words
 
 MAX_QUERY_CHARS, MAX_TERMS = 8_000, 64
 """Maximum characters of a query that are used."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clawkit.tables import read_groups
+from clawkit.word_tables import read_groups
 
 _Prices = tuple[float, float, float, float]
 

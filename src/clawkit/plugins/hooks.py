@@ -22,7 +22,7 @@ from clawkit.errors import ClawkitError
 from clawkit.plugins.api import ChatMessage, PluginContext
 from clawkit.plugins.load import ActivePlugin, PluginSet, describe
 from clawkit.plugins.roles import HookName
-from clawkit.plugins.watch import watching
+from clawkit.plugins.watchdog import watching
 
 
 class PluginHook(Hook, frozen=True):

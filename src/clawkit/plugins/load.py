@@ -30,7 +30,7 @@ from clawkit.plugins.manifest import Manifest, read_manifest
 from clawkit.plugins.roles import check_provider
 from clawkit.plugins.settings import read_settings
 from clawkit.plugins.snapshot import SnapshotModules, take_snapshot
-from clawkit.plugins.watch import contained
+from clawkit.plugins.watchdog import contained
 from clawkit.text import one_line
 
 WARN_S = 1.0

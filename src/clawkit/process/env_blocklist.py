@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from clawkit.tables import read_words
+from clawkit.word_tables import read_words
 
 _TABLE = read_words(__file__, "env_blocklist.txt")
 PROXIES = frozenset(_TABLE["proxies"])

@@ -32,7 +32,7 @@ from clawkit.process.protocols import Grants
 from clawkit.sandbox.protected_files import ProtectedFiles
 from clawkit.sandbox.protocols import Mount, Sandbox, SandboxUnavailableError
 from clawkit.store import private_dir
-from clawkit.tables import read_words
+from clawkit.word_tables import read_words
 
 if TYPE_CHECKING:
     from clawkit.fs.protocols import Start

@@ -20,10 +20,10 @@ from clawkit.errors import ConflictError, NotFoundError, ToolError, ToolInputErr
 from clawkit.sessions.encode import Redact, bound_usage, encode, sound
 from clawkit.sessions.protocols import Event, Session, check_name, session_key
 from clawkit.sessions.reader import DIGITS, LAST, LETTERS, SessionReader, unknown
-from clawkit.sessions.runs import RunStore, add_run, mark_told
+from clawkit.sessions.schema import APPLICATION, MIGRATIONS
 from clawkit.sessions.search import FORGET_WORDS
 from clawkit.sessions.subagent_protocols import SubagentRun, now_ms
-from clawkit.sessions.tables import APPLICATION, MIGRATIONS
+from clawkit.sessions.subagent_runs import RunStore, add_run, mark_told
 from clawkit.store import Database, hold_lock, remove_lock
 from clawkit.text import human_size, one_line
 

@@ -1,7 +1,7 @@
 """The sub-agents of one process: queue, limits, and delivery of results to the requester.
 
-This is in-memory state; `runs` stores what must survive a crash. One object serves a root session
-and all sub-agents below it.
+This is in-memory state; `subagent_runs` stores what must survive a crash. One object serves a root
+session and all sub-agents below it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.sessions.keys import child_key
 from clawkit.sessions.protocols import Session
-from clawkit.sessions.runs import EXITED, RunStore
 from clawkit.sessions.store import SessionStore
 from clawkit.sessions.subagent_protocols import (
     RunOutcome,
@@ -37,6 +36,7 @@ from clawkit.sessions.subagent_protocols import (
     Worktree,
     now_ms,
 )
+from clawkit.sessions.subagent_runs import EXITED, RunStore
 from clawkit.text import human_time, one_line
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from clawkit.content import Assistant, Message, User
 from clawkit.text import one_line
+from clawkit.ui.input_area import InputHandler, Prompt
 from clawkit.ui.paint import find_protocol
-from clawkit.ui.prompt import InputHandler, Prompt
 from clawkit.ui.turn_display import TurnDisplay
 
 _TICK_S = 0.1

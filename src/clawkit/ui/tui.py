@@ -12,8 +12,8 @@ from clawkit.content import Image, Message, User
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.ui import calls, commands
+from clawkit.ui.input_area import Prompt
 from clawkit.ui.paint import PaintedRow
-from clawkit.ui.prompt import Prompt
 from clawkit.ui.screen_chat import ScreenChat
 from clawkit.ui.session import ChatSession, SessionOpener, TypedCallApprover, without_tail
 

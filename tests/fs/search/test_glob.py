@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.search.globs import MAX_ALTERNATIVES, MAX_LENGTH, base_glob, compile_glob
+from clawkit.fs.search.ripgrep_globs import MAX_ALTERNATIVES, MAX_LENGTH, base_glob, compile_glob
 
 RG = shutil.which("rg", path=os.path.dirname(sys.executable)) or shutil.which("rg")
 

@@ -11,8 +11,8 @@ import pytest
 from tests.tables import table
 
 from clawkit.fs.protocols import Find
-from clawkit.fs.search.globs import select
 from clawkit.fs.search.results import Collector
+from clawkit.fs.search.ripgrep_globs import select
 
 
 def collect(

@@ -6,7 +6,7 @@ import pytest
 from tests.tables import table
 
 from clawkit.errors import ToolInputError
-from clawkit.fs.search.globs import select
+from clawkit.fs.search.ripgrep_globs import select
 
 BASES = ("/real/ws", "/home/me/ws")
 

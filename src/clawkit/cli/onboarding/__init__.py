@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from clawkit.cli.options import config_option, json_option
+from clawkit.cli.shared_options import config_option, json_option
 
 SECTIONS = {
     "models": "provider, key and model",

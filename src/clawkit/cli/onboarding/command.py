@@ -26,7 +26,7 @@ from clawkit.cli.onboarding.write import (
     Setup,
     find_choice,
 )
-from clawkit.cli.options import can_ask, columns, counted, print_json, refuse_commands, warn
+from clawkit.cli.shared_options import can_ask, columns, counted, print_json, refuse_commands, warn
 from clawkit.config.file_edit import ConfigChange, change
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ConfigError

@@ -13,11 +13,11 @@ from typing import Any, Literal, NamedTuple
 from clawkit.config import file_edit as edits
 from clawkit.config.json5 import Node, locate, parse, parse_path
 from clawkit.config.load import Loaded, load, loads
+from clawkit.config.lookup import Path, in_force, spelled, value_at
 from clawkit.config.migrate import apply_migrations, migrations
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.paths import config_file as locate_config
 from clawkit.config.paths import expand
-from clawkit.config.schema import Path, in_force, spelled, value_at
 from clawkit.config.sections.agents import Agents
 from clawkit.config.sources import read_config
 from clawkit.config.text_edit import newline_of

@@ -29,12 +29,12 @@ import clawkit
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.fs.protocols import MAX_LINE, EngineName, Grep, Start, Stopped
-from clawkit.fs.search.globs import FileSelection
+from clawkit.fs.search.ripgrep_globs import FileSelection
 from clawkit.process import landlock
 from clawkit.process.confine import start_helper
 from clawkit.process.landlock import SYSTEM, Hold
-from clawkit.tables import read_words
 from clawkit.text import nearest, one_line
+from clawkit.word_tables import read_words
 
 CHUNK = 1024 * 1024
 MAX_ERRORS = 64 * 1024

@@ -24,8 +24,8 @@ from clawkit.fs.protocols import (
     admit_all,
 )
 from clawkit.fs.search.engines import Engine, KillSwitch, SearchJob, choose_engine
-from clawkit.fs.search.globs import FileSelection, select
 from clawkit.fs.search.results import Collector, Gathering, ResultFilter
+from clawkit.fs.search.ripgrep_globs import FileSelection, select
 
 T = TypeVar("T")
 

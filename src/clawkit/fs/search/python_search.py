@@ -30,7 +30,7 @@ from typing import BinaryIO, Literal
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import MAX_LINE
 from clawkit.fs.protocols import Grep as Query
-from clawkit.fs.search.globs import IgnoreRules, compile_glob
+from clawkit.fs.search.ripgrep_globs import IgnoreRules, compile_glob
 from clawkit.text import human_size, one_line
 
 BLOCK = 64 * 1024

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from clawkit.core.paths import is_below
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import MAX_LINE, Admit, FileHits, Find, Line, Output, Start
-from clawkit.fs.search.globs import Accepts
+from clawkit.fs.search.ripgrep_globs import Accepts
 
 MAX_HELD = 32 * 1024 * 1024
 """Bytes of lines after which a search is stopped."""

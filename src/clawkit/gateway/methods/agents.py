@@ -16,9 +16,9 @@ from clawkit.config.modelref import parse_ref
 from clawkit.config.sections.shared import ModelChoice
 from clawkit.core.catalog import CATALOG, PROFILES
 from clawkit.core.context import Scope, Sender
-from clawkit.gateway import wire
+from clawkit.gateway import formats
+from clawkit.gateway.agent_pool import RESETS, STOPS
 from clawkit.gateway.http import HttpError, Invoke, invoke_tool
-from clawkit.gateway.live import RESETS, STOPS
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.protocol import Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
@@ -143,7 +143,7 @@ def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> li
         facts = entry.facts
         row: dict[str, Any] = {"id": entry.ref.id, "name": facts.name or entry.ref.id}
         row |= {"provider": entry.ref.provider, "contextWindow": facts.context_window}
-        row |= {"reasoning": facts.reasoning, "thinkingLevels": wire.levels(facts.reasoning)}
+        row |= {"reasoning": facts.reasoning, "thinkingLevels": formats.levels(facts.reasoning)}
         row |= {"available": usable}
         rows.append(row | ({"tags": ["default"]} if is_default else {}))
     return rows

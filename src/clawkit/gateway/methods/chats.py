@@ -23,9 +23,9 @@ from clawkit.gateway.hub import send
 from clawkit.gateway.methods import terminals
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
-from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import Closed, Short, answer, invalid
 from clawkit.gateway.scopes import ADMIN
+from clawkit.gateway.session_events import GatewayRun
 from clawkit.media.protocols import Media
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from clawkit.config.file_edit import (
 )
 from clawkit.config.json5 import Json5Error, PathError, format_path, parse_path
 from clawkit.config.load import Loaded, loads
+from clawkit.config.lookup import Path, explain, find, json_schema
 from clawkit.config.masking import masked
 from clawkit.config.no_effect import NO_EFFECT
-from clawkit.config.schema import Path, explain, find, json_schema
 from clawkit.config.section import Shape, describe, layout_of
 from clawkit.config.sources import MAX_FILE_BYTES, ReadError, read_text
 from clawkit.core.tasks import in_thread, unbroken

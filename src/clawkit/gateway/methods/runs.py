@@ -14,14 +14,14 @@ from clawkit.agent_session import Agent
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Block, Image, Text
 from clawkit.errors import ToolInputError
-from clawkit.gateway import protocol, wire
-from clawkit.gateway.live import RESETS
+from clawkit.gateway import formats, protocol
+from clawkit.gateway.agent_pool import RESETS
+from clawkit.gateway.formats import MAX_BYTES
 from clawkit.gateway.methods.agents import OfSession, find_agent, list_commands, list_models
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
-from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.protocol import MAX_ATTACHMENT, MAX_IMAGE, Closed, Short, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ, WRITE
-from clawkit.gateway.wire import MAX_BYTES
+from clawkit.gateway.session_events import GatewayRun
 from clawkit.media.protocols import Media
 from clawkit.sessions.lanes import Mode
 from clawkit.sessions.protocols import Session
@@ -124,19 +124,19 @@ async def _history(caller: Caller, params: History, _id: str) -> Any:
 
 def _cursor(session: Session | None, shown: Sequence[dict[str, Any]], seen: int = 0) -> str | None:
     last = shown[-1]["__openclaw"]["seq"] if shown else seen
-    return wire.message_id(session.id, last) if session else None
+    return formats.message_id(session.id, last) if session else None
 
 
 def _delta(gateway: Gateway, params: History, session: Session | None) -> dict[str, Any]:
     """The messages since the cursor. A client that has missed too many reloads the conversation."""
-    seen = wire.message_number(session.id, params.cursor) if session else None
+    seen = formats.message_number(session.id, params.cursor) if session else None
     if session is None or seen is None:
         return {"kind": "reset"}
     found = gateway.shelf.since(session, seen, params.limit, params.max_bytes, params.max_chars)
     if found is None:
         return {"kind": "reset"}
     row = gateway.shelf.row(session)
-    messages = [wire.message_event(row, each) for each in found]
+    messages = [formats.message_event(row, each) for each in found]
     delta = {"kind": "delta", "messages": messages, "deltaCursor": _cursor(session, found, seen)}
     return delta | {"pendingInputs": {"items": [], "total": 0}, "sessionInfo": row}
 
@@ -171,7 +171,7 @@ def _check_seen(caller: Caller, key: str, params: ChatSend) -> None:
     expected = params.expected_leaf_entry_id
     if is_same and expected is not UNSET:
         last = caller.gateway.store.history(session.id, 1) if session else []
-        seen = wire.message_number(session.id if session else "", expected)
+        seen = formats.message_number(session.id if session else "", expected)
         newest = last[-1].number if last else 0
         # A client that also names the session may have missed the latest messages.
         oldest = 0 if params.session_id else newest

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 from clawkit.bundled import select_models
 from clawkit.config.sections.shared import Thinking
 from clawkit.errors import NotFoundError, ToolInputError
-from clawkit.gateway import wire
+from clawkit.gateway import formats
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.methods.runs import IdempotencyKey, RunMessage, accept, stop
 from clawkit.gateway.protocol import Closed, Ignored, Short, ignored, invalid, now_ms
@@ -61,7 +61,7 @@ class SessionResolve(OfAgent, frozen=True):
 class Preview(Closed, frozen=True):
     keys: Annotated[list[Short], Meta(min_length=1, max_length=_PREVIEWS)]
     limit: Annotated[int, Meta(ge=1, le=50)] = 12
-    max_chars: Annotated[int, Meta(ge=20, le=2_000)] = wire.PREVIEW_CHARS
+    max_chars: Annotated[int, Meta(ge=20, le=2_000)] = formats.PREVIEW_CHARS
 
 
 class Create(OfAgent, frozen=True):
@@ -161,14 +161,14 @@ def _listed(gateway: Gateway, params: List, session: Session) -> dict[str, Any]:
     if params.include_derived_titles and session.title:
         row["derivedTitle"] = session.title
     if params.include_last_message:
-        last = _previews(gateway, session.id, 1, wire.PREVIEW_CHARS)
+        last = _previews(gateway, session.id, 1, formats.PREVIEW_CHARS)
         row["lastMessagePreview"] = last[0]["text"] if last else None
     return row
 
 
 def _previews(gateway: Gateway, id_: str, count: int, chars: int) -> list[dict[str, str]]:
     """Previews of the last messages that have text, among the latest of all kinds."""
-    shown = (wire.preview(entry, chars) for entry in gateway.store.history(id_, count * 4))
+    shown = (formats.preview(entry, chars) for entry in gateway.store.history(id_, count * 4))
     return [each for each in shown if each is not None][-count:]
 
 
@@ -269,7 +269,7 @@ async def _create(caller: Caller, params: Create, _id: str) -> Any:
 def _changed(gateway: Gateway, session: Session, reason: str) -> dict[str, Any]:
     """Notify followers of the session list; returns the answer about a changed session."""
     row = gateway.shelf.row(session)
-    payload = wire.session_event(row, reason=reason)
+    payload = formats.session_event(row, reason=reason)
     gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
     entry = {key: row[key] for key in _KEPT if key in row}
     entry |= {"lifecycleRevision": session.id, "sessionRoot": session.workspace}

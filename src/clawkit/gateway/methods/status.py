@@ -20,12 +20,12 @@ from clawkit.core.context import Scope
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ConfigError
 from clawkit.gateway import protocol
+from clawkit.gateway.formats import NO_SUMMARY
 from clawkit.gateway.log import Level, LogFilter
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent
 from clawkit.gateway.own_device import own_identity
 from clawkit.gateway.protocol import Closed, Ignored, NoParams, Short, ignored, invalid, now_ms
 from clawkit.gateway.scopes import ADMIN, READ
-from clawkit.gateway.wire import NO_SUMMARY
 from clawkit.services import Services
 from clawkit.sessions.protocols import Filter
 from clawkit.version import __version__

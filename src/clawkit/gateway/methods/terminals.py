@@ -27,10 +27,10 @@ from clawkit.gateway.home_commands import why_not_here
 from clawkit.gateway.hub import send
 from clawkit.gateway.methods.method import Method
 from clawkit.gateway.methods.runs import GivenAttachment, IdempotencyKey, read_image, started_before
-from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Open
 from clawkit.gateway.protocol import Closed, GatewayError, Short, Shows, invalid
 from clawkit.gateway.scopes import ADMIN
+from clawkit.gateway.session_events import GatewayRun
 from clawkit.media.local import LocalMedia
 from clawkit.runtime import resolve_workspace
 from clawkit.sessions.protocols import Session

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from msgspec import Meta
 
 from clawkit.core.tasks import in_thread, unbroken
-from clawkit.gateway import wire
+from clawkit.gateway import formats
 from clawkit.gateway.methods.method import Caller, Gateway, Method, OfAgent, Run
 from clawkit.gateway.protocol import NoParams, Short, invalid, now_ms
 from clawkit.gateway.scopes import READ
@@ -82,7 +82,7 @@ def _read(gateway: Gateway, params: Period, key: str = "") -> UsageReport:
 
 
 def _totals(used: UsageTotals) -> dict[str, Any]:
-    tokens = wire.tokens(used.usage)
+    tokens = formats.tokens(used.usage)
     return {**tokens, "totalCost": round(used.usage.cost, 6), "missingCostEntries": used.unpriced}
 
 
@@ -130,7 +130,7 @@ def _sessions(gateway: Gateway, params: SessionsUsage) -> dict[str, Any]:
 
 
 def _row(session: Session, used: UsageTotals | None) -> dict[str, Any]:
-    provider, model = wire.split_model(session.model)
+    provider, model = formats.split_model(session.model)
     row: dict[str, Any] = {"key": session.key, "sessionId": session.id, "agentId": session.agent}
     row |= {"updatedAt": session.updated_ms, "modelProvider": provider, "model": model}
     if used is None:

@@ -17,8 +17,8 @@ from tests.cli.asking import PROGRAM
 from tests.gateway.test_command import BASE, clawkit, free_port, running
 
 from clawkit.cli.gateway_status import explain_reach
-from clawkit.gateway.background import run_argv
-from clawkit.gateway.record import RunningGateway, look, record_file
+from clawkit.gateway.daemon import run_argv
+from clawkit.gateway.process_record import RunningGateway, look, record_file
 from clawkit.process import process_table
 
 pytestmark = pytest.mark.usefixtures("ready")

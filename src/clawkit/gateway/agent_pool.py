@@ -30,9 +30,9 @@ from clawkit.core.approval import Approver
 from clawkit.cron.protocols import HeartbeatControl
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
 from clawkit.gateway.ledger import read_by_model
-from clawkit.gateway.narrator import GatewayRun, Narrator
 from clawkit.gateway.open_agent import Open, Opening, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
+from clawkit.gateway.session_events import EventReporter, GatewayRun
 from clawkit.models.protocols import Model
 from clawkit.services import Services
 from clawkit.sessions.keys import parse_key
@@ -161,7 +161,7 @@ class LiveSessions:
             return list(there.runs)
         if ":subagent:" not in key:
             return []
-        return [id_ for each in self._open.values() for id_ in each.narrator.runs_of(key)]
+        return [id_ for each in self._open.values() for id_ in each.reporter.runs_of(key)]
 
     async def open(self, key: str, *, owner: bool) -> Open:
         """The agent of a session, opened if needed, with or without owner rights."""
@@ -232,13 +232,13 @@ class LiveSessions:
             # Its rights and its lock belong to the key.
             await agent.close()
             raise ToolError("the session could not be stored under its key")
-        narrator = Narrator(self._gateway, session, agent)
-        narrator.on_notice = partial(self._gateway.automation.heartbeats.wake_ups.notice, key)
-        agent.conversation.tell = both(narrator, agent.conversation.tell)
+        reporter = EventReporter(self._gateway, session, agent)
+        reporter.on_notice = partial(self._gateway.automation.heartbeats.wake_ups.notice, key)
+        agent.conversation.tell = both(reporter, agent.conversation.tell)
         agent.turns.warms_up = len(self._open) < WARM
-        agent.on_subagent_event = narrator.hear_subagent
+        agent.on_subagent_event = reporter.hear_subagent
         agent.on_results = lambda: self.report(key)
-        agent.deliver = narrator.post
+        agent.deliver = reporter.post
         if isinstance(services := agent.kit.run.services, Services):
             services.fill(GatewayControl, lambda: self._gateway.control(key))
             services[GatewayControl]  # created now, so that later runs of this agent have it
@@ -251,7 +251,7 @@ class LiveSessions:
         if self.is_closed:
             await agent.close()
             raise shutting_down()
-        self._open[key] = Open(agent, narrator, loaded, owner=owner)
+        self._open[key] = Open(agent, reporter, loaded, owner=owner)
         return self._open[key]
 
     def workspace(self, agent: str, stored: Session | None = None) -> str:
@@ -336,7 +336,7 @@ class LiveSessions:
             word = said.strip() if isinstance(said, str) else ""
             if word in RESETS:
                 fresh = await self.reset(key)
-                Narrator(self._gateway, fresh).changed(reason="reset")
+                EventReporter(self._gateway, fresh).changed(reason="reset")
                 return self._end_at_once(run, TurnEnded("done", text=STARTED_ANEW))
             if word in STOPS:
                 text = STOPPED if await self.abort(key) else NOTHING_TO_STOP
@@ -377,7 +377,7 @@ class LiveSessions:
             log.error("a run could not be recorded: %s", error)
         self.conclude(run, ended)
         if (there := self._open.get(run.session)) is not None:
-            there.narrator.tell_end(run)
+            there.reporter.tell_end(run)
         return run
 
     def conclude(self, run: GatewayRun, ended: TurnEnded) -> None:
@@ -408,12 +408,12 @@ class LiveSessions:
         is_new: bool = True,
     ) -> None:
         def begin() -> None:
-            there.narrator.run = run
+            there.reporter.run = run
             there.limit(run.max_turns, run.max_cost)
 
         turn = there.agent.turns.post(message, mode, begin=begin, is_new=is_new)
         self._follow(there, run, turn)
-        there.narrator.changed(reason="send")
+        there.reporter.changed(reason="send")
 
     def _follow(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
         there.runs[run.id], run.turn = run, turn
@@ -497,7 +497,7 @@ class LiveSessions:
             run.settle(ended)  # it will be resumed
         else:
             self.conclude(run, ended)
-        there.narrator.tell_end(run)
+        there.reporter.tell_end(run)
         if not there.has_turns and not self.is_closed:
             self._gateway.desk.drop_left(run.session)
 

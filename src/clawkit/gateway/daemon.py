@@ -15,7 +15,7 @@ from typing import Any
 
 from clawkit.config.paths import home
 from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError, ToolError
-from clawkit.gateway import record as records
+from clawkit.gateway import process_record as records
 from clawkit.store import hold_lock, private_dir, remove_lock
 
 OUTPUT_NAME = "gateway.out"

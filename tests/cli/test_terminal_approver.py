@@ -21,7 +21,7 @@ import pytest
 from tests.cli.asking import PROGRAM, SLOW
 from tests.forked import InTerminal
 
-from clawkit.cli import terminal as clawkit_terminal
+from clawkit.cli import terminal_approver as clawkit_terminal
 from clawkit.testing import ScriptedApprover, open_kit
 
 ASK = '{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask", reason: "mine"}]}}'

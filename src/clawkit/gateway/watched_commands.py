@@ -27,7 +27,7 @@ from clawkit.text import one_line, printable, quote
 from clawkit.tools._commands import owner_of
 
 if TYPE_CHECKING:
-    from clawkit.gateway.automation import Automation
+    from clawkit.gateway.job_runner import Automation
     from clawkit.process.command import Command
 
 LOOK_S = 1.0

@@ -11,7 +11,7 @@ from msgspec import structs
 from tests.agent.talking import open_agent
 
 from clawkit import Agent, tool
-from clawkit.agent.prompt import (
+from clawkit.agent.system_prompt import (
     Mode,
     Surroundings,
     WorkspaceFile,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clawkit.tables import read_groups, read_words
+from clawkit.word_tables import read_groups, read_words
 
 SRC = Path(__file__).parent.parent / "src" / "clawkit"
 TABLES = sorted(path for path in SRC.rglob("*.txt") if path.name != "reference-keys.txt")

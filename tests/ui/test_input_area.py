@@ -15,9 +15,9 @@ import pytest
 from prompt_toolkit.history import InMemoryHistory
 
 from clawkit.core.approval import Lasting, Question
+from clawkit.ui.input_area import NOT_DRAWN, InputHandler, Prompt
 from clawkit.ui.line_input import LineCompleter, Words
 from clawkit.ui.paint import Paint
-from clawkit.ui.prompt import NOT_DRAWN, InputHandler, Prompt
 from clawkit.ui.questions import SETTLE_S
 
 WORK = "busy with it"
@@ -117,7 +117,7 @@ async def test_work_that_cannot_be_drawn_is_one_line_and_the_chat_goes_on(
     terminal: Terminal, caplog: pytest.LogCaptureFixture, fault: Exception
 ) -> None:
     desk = terminal.desk
-    with caplog.at_level(logging.WARNING, "clawkit.ui.prompt"):
+    with caplog.at_level(logging.WARNING, "clawkit.ui.input_area"):
         desk.fault, drawn = fault, desk.drawn
         terminal.prompt.refresh()
         await terminal.until(lambda: NOT_DRAWN in terminal.text)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from clawkit.approvals.interpreters import (
+from clawkit.approvals.inline_code import (
     how_called,
     is_interpreter,
     is_shell,

@@ -19,9 +19,9 @@ from clawkit.cron.schedule import MAX_AHEAD_MS, Every
 from clawkit.cron.service import iso
 from clawkit.cron.store import CronRun
 from clawkit.external import NOTICE, wrap_external
-from clawkit.gateway.hook_text import as_name
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
+from clawkit.gateway.webhook_text import as_name
 from clawkit.sessions.protocols import session_key
 from clawkit.text import one_line
 

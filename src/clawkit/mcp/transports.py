@@ -25,8 +25,8 @@ from clawkit.process import jsonrpc
 
 if TYPE_CHECKING:
     from clawkit.config.sections.plugins import McpServer
+    from clawkit.mcp.connected_server import McpSession
     from clawkit.mcp.oauth import OAuth
-    from clawkit.mcp.session import McpSession
     from clawkit.process.local_host import LocalRunning
 
 GRACE_S = 1.0

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import PROXY, TOKEN, WAIT_S, Ground, serve
 from tests.gateway.raw_http import Answer, exchange, send
-from tests.gateway.test_background import configure
 from tests.gateway.test_command import free_port, running
+from tests.gateway.test_daemon import configure
 from tests.gateway.test_reload import changed, replace_file, text
 
 from clawkit.automation import cron_store
@@ -29,9 +29,9 @@ from clawkit.config.no_effect import find
 from clawkit.content import Text, User
 from clawkit.cron.store import CronRun
 from clawkit.errors import ConfigError
-from clawkit.gateway.hook_turns import OWN_SESSIONS
-from clawkit.gateway.hooks import LIMIT, MAX_BODY
 from clawkit.gateway.server import app
+from clawkit.gateway.webhook_turns import OWN_SESSIONS
+from clawkit.gateway.webhooks import LIMIT, MAX_BODY
 from clawkit.testing import Gate, ScriptedModel, call
 
 SECRET = "the-token-of-hooks-0123456789"

@@ -31,11 +31,11 @@ from clawkit.cron.jobs import MAX_TEXT, WakeMode
 from clawkit.cron.store import new_run
 from clawkit.errors import ClawkitError, SecretError
 from clawkit.gateway.auth import same
-from clawkit.gateway.hook_text import Received, as_name, describe_event, read_json, render
-from clawkit.gateway.hook_turns import TURN_S, HookCall, job_of
 from clawkit.gateway.http import SAFE_HEADERS, HttpError, answer, bad, read_bytes
 from clawkit.gateway.limits import LoginLimiter
 from clawkit.gateway.protocol import Closed, GatewayError, Ignored, Short, ignored, now_ms
+from clawkit.gateway.webhook_text import Received, as_name, describe_event, read_json, render
+from clawkit.gateway.webhook_turns import TURN_S, HookCall, job_of
 from clawkit.sessions.keys import parse_key
 from clawkit.text import cut, one_line
 

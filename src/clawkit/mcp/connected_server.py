@@ -18,7 +18,7 @@ from clawkit.errors import ToolAuthorizationError
 from clawkit.mcp import protocol
 from clawkit.mcp.definitions import clean_text
 from clawkit.mcp.protocol import LEGACY, MODERN, UNSUPPORTED_VERSION
-from clawkit.mcp.wire import McpPeer
+from clawkit.mcp.transports import McpPeer
 from clawkit.process.jsonrpc import MAX_BODY, NOT_OFFERED, UNREADABLE, ServerError
 from clawkit.text import one_line
 from clawkit.version import __version__

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from clawkit.agent import events
 from clawkit.agent.events import Event, TurnEnded, no_listener
 from clawkit.content import User
-from clawkit.gateway import wire
+from clawkit.gateway import formats
 from clawkit.gateway.hub import send
 from clawkit.gateway.protocol import now_ms
 from clawkit.sessions.keys import is_heartbeat, parse_key
@@ -106,7 +106,7 @@ def is_plain(event: Event) -> bool:
             return not isinstance(event, _NEVER_PLAIN)
 
 
-class Narrator:
+class EventReporter:
     """The listener of one open agent. Events without recipients are not created."""
 
     def __init__(
@@ -127,7 +127,7 @@ class Narrator:
         self._run_id = run_id
         self._own: GatewayRun | None = None
         """A turn that no client requested, such as reading the results of sub-agents."""
-        self._subagents: dict[str, Narrator] = {}
+        self._subagents: dict[str, EventReporter] = {}
         self.on_notice: Callable[[str], None] = lambda _text: None
         """Called with events outside turns, such as the end of a background command."""
 
@@ -192,7 +192,7 @@ class Narrator:
     def _request(self, model: str) -> None:
         if not self._hub.audience(self._key).near:
             return
-        provider, name = wire.split_model(model)
+        provider, name = formats.split_model(model)
         self._tell("run_status", {"phase": "starting_model"})
         self._chat("status", {"phase": "starting_model"})
         self._tell("lifecycle", {"phase": "model", "provider": provider, "model": name})
@@ -226,7 +226,7 @@ class Narrator:
         if not isinstance(event, events.SubagentHappened):
             return
         if event.run not in self._subagents and (session := self._store.find(event.session)):
-            self._subagents[event.run] = Narrator(self._gateway, session, run_id=event.run)
+            self._subagents[event.run] = EventReporter(self._gateway, session, run_id=event.run)
         if (found := self._subagents.get(event.run)) is not None:
             found(event.event)
         if isinstance(event.event, events.RunEnded):
@@ -245,7 +245,7 @@ class Narrator:
     def tell_end(self, run: GatewayRun) -> None:
         """Report the end of a run to clients that wait for its answer."""
         if run.status == "ok":
-            message = wire.text_message(run.text, run.ended_ms)
+            message = formats.text_message(run.text, run.ended_ms)
             self._chat("final", {"message": message, "stopReason": "stop"}, run)
         elif run.status == "aborted":
             self._chat("aborted", {"stopReason": run.stop_reason or "aborted"}, run)
@@ -258,7 +258,7 @@ class Narrator:
         """Notify followers of the session list that this one has changed."""
         clients = self._hub.wants("sessions.changed", lambda each: each.follows_sessions)
         if clients and (session := self._store.find(self._id)) is not None:
-            payload = wire.session_event(self._gateway.shelf.row(session), **what)
+            payload = formats.session_event(self._gateway.shelf.row(session), **what)
             send(clients, "sessions.changed", payload, droppable=True)
 
     def _tell_message(self) -> None:
@@ -267,9 +267,9 @@ class Narrator:
         session = self._store.find(self._id) if clients else None
         if session is None or not (entries := self._store.history(self._id, 1)):
             return
-        message = wire.message(self._id, entries[-1], self.run.id if self.run else "")
+        message = formats.message(self._id, entries[-1], self.run.id if self.run else "")
         row = self._gateway.shelf.row(session)
-        send(clients, "session.message", wire.message_event(row, message))
+        send(clients, "session.message", formats.message_event(row, message))
 
     def _add(self, text: str) -> None:
         self._text += text
@@ -295,7 +295,7 @@ class Narrator:
         self._sent, self._sent_at = len(self._text), asyncio.get_running_loop().time()
         item = f"{run.id}:{self._answer + 1}"
         self._tell("assistant", {"text": self._text, "delta": delta, "itemId": item})
-        piece = {"deltaText": delta, "message": wire.text_message(self._text, now_ms())}
+        piece = {"deltaText": delta, "message": formats.text_message(self._text, now_ms())}
         self._chat("delta", piece | ({"replace": True} if self._is_replaced else {}))
         self._is_replaced = False
 

@@ -15,7 +15,7 @@ from tests.tables import table
 
 from clawkit.content import Image, Text
 from clawkit.core.result import Result
-from clawkit.guard.outcome import EDGE, call_key, is_poll, outcome_of, parse_params
+from clawkit.guard.equivalence import EDGE, call_key, is_poll, outcome_of, parse_params
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),

@@ -39,12 +39,12 @@ from clawkit.cron.webhook import post_outcome
 from clawkit.errors import ClawkitError, ConflictError, SecretError, ToolError
 from clawkit.external import wrap_external
 from clawkit.gateway.heartbeats import Heartbeats
-from clawkit.gateway.hook_turns import OWN_SESSIONS, carry_out
-from clawkit.gateway.narrator import GatewayRun
 from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.scopes import APPROVALS
-from clawkit.gateway.watches import Watches
+from clawkit.gateway.session_events import GatewayRun
+from clawkit.gateway.watched_commands import Watches
+from clawkit.gateway.webhook_turns import OWN_SESSIONS, carry_out
 from clawkit.runtime import Toolkit
 from clawkit.services import Services
 from clawkit.sessions.keys import parse_key
