@@ -286,6 +286,27 @@ def test_no_class_name_has_two_meanings() -> None:
     assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
+# The same part of several packages.
+PARTS = (
+    "__init__ answers catalog client command discover errors hooks install load local masking "
+    "markdown paths pipeline protocol protocols questions results schema search server service "
+    "settings snapshot store tls tool"
+)
+# Named after their subject: commands, settings, methods of the gateway, tools, and the subject.
+SUBJECTS = (
+    "agents approvals config cron devices gateway heartbeat jobs mcp memory model models openai "
+    "plugins protected_files sandbox sessions skills status subagents tools usage write"
+)
+
+
+def test_a_file_name_occurs_twice_only_if_it_means_the_same() -> None:
+    found: dict[str, list[str]] = {}
+    for path in module_files().values():
+        found.setdefault(path.stem, []).append(str(path.relative_to(SRC)))
+    repeated = {name for name, places in found.items() if len(places) > 1}
+    assert repeated == set(f"{PARTS} {SUBJECTS}".split())
+
+
 def test_every_public_name_can_be_imported() -> None:
     import clawkit
 

@@ -199,7 +199,7 @@ def test_a_preset_is_for_its_own_programs() -> None:
     assert isinstance(check_preset("git", program("git log"), "", RULES), Match)
     other = replace(program("git log"), real="/usr/bin/sh")
     assert check_preset("git", other, "", RULES) == ""
-    assert check("nothing", "ls").startswith("unknown preset 'nothing'; use one of git, git-read,")
+    assert check("nothing", "ls").startswith("unknown preset 'nothing'; use one of git-read, git,")
 
 
 @table(

@@ -130,7 +130,7 @@ def test_what_is_added_for_one_agent_is_for_that_one(allowlist: Clawkit) -> None
         ([""], "the pattern is empty"),
         (["l\u200bs"], "has invisible characters"),
         (["ls", "--args", "gti"], "unknown preset 'gti'; did you mean 'git'?"),
-        (["ls", "--args", "whatever"], "unknown preset 'whatever'; use one of git,"),
+        (["ls", "--args", "whatever"], "unknown preset 'whatever'; use one of git-read,"),
         (["ls", "--args", "{"], "--args is not JSON"),
         (["ls", "--args", "{" * 50_000], "--args is not JSON"),
         (["ls", "--args", '{"sub": []}'], "args: unknown key 'sub'; known: subcommand, "),

@@ -17,12 +17,11 @@ from msgspec.structs import replace
 
 from clawkit.approvals import entries as listing
 from clawkit.approvals.allowlist import ProgramCall, content_of
-from clawkit.approvals.arguments import bare_names
 from clawkit.approvals.audit import was_asked
 from clawkit.approvals.decide import may_leave
 from clawkit.approvals.inline_code import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
-from clawkit.approvals.presets import PRESETS
+from clawkit.approvals.presets import PRESETS, find_presets
 from clawkit.approvals.safe_bins import is_replaceable
 from clawkit.approvals.types import (
     AllowlistEntry,
@@ -157,7 +156,6 @@ def _is_worth_it(entry: AllowlistEntry, program: Program) -> bool:
 
 
 _EXTENTS: tuple[StoredExtent, ...] = ("exact", "subcommand", "preset", "program")
-_NARROW = ("git-read",)
 """Presets that are offered before others for the same program."""
 
 
@@ -262,11 +260,9 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> AllowlistE
             grants=NO_GRANTS if missed.linked else None,
         )
     if extent == "preset":
-        bare = bare_names(program)
         entries = (
             AllowlistEntry(program.resolved, args=preset, source="allow-always", extent=extent)
-            for preset in dict.fromkeys((*_NARROW, *PRESETS))
-            if not PRESETS[preset].programs.isdisjoint(bare)
+            for preset in find_presets(program)
         )
         return next(filter(missed.call.is_allowed_by, entries), None)
     names = names_of(program)

@@ -21,9 +21,9 @@ from clawkit.approvals.arguments import (
     show,
 )
 from clawkit.approvals.expansion import resolve_links
-from clawkit.approvals.inline_code import how_called
+from clawkit.approvals.inline_code import how_called, is_interpreter, names_of
 from clawkit.approvals.options import base_name
-from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants
+from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants, find_presets
 from clawkit.approvals.types import (
     AllowlistEntry,
     ApprovalRules,
@@ -190,17 +190,20 @@ class ProgramCall:
 
     def suggest(self) -> str:
         """The command to type to allow the call from now on. Empty if that would not help, or would
-        allow a file that the agent can change."""
+        allow a file that the agent can change, or all code of an interpreter."""
+        if self.called.code:
+            return ""
         path = entries.normalize_to(self.subject.resolved, self.subject.real)
-        if not self.called.code and safe_bins.is_replaceable(self.subject, self.rules):
-            # A replaceable program may be allowed by name only through a preset that follows links.
-            name = base_name(path) if self.program.by_name else path
-            for preset in FOLLOWING:
-                if self.is_allowed_by(AllowlistEntry(name, args=preset)):
-                    return f"clawkit approvals allowlist add {shlex.quote(name)} --args {preset}"
-        changes = self.called.code or safe_bins.is_changeable(self.subject.real, self.rules)
+        # A replaceable program may be allowed by name only through a preset that follows links.
+        is_replaceable = safe_bins.is_replaceable(self.subject, self.rules)
+        name = base_name(path) if is_replaceable and self.program.by_name else path
+        for preset in FOLLOWING if is_replaceable else find_presets(self.subject):
+            # `look` is for many programs, and narrower than people expect of one.
+            if preset != "look" and self.is_allowed_by(AllowlistEntry(name, args=preset)):
+                return f"clawkit approvals allowlist add {shlex.quote(name)} --args {preset}"
         if (
-            changes
+            is_interpreter(names_of(self.subject))
+            or safe_bins.is_changeable(self.subject.real, self.rules)
             or not entries.is_literal(path)
             or isinstance(self.try_entry(AllowlistEntry(path)), str)
         ):
