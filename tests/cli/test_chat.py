@@ -128,6 +128,21 @@ async def test_the_sandbox_is_named_above_and_below(chat: Open) -> None:
     await screen.until("no sandbox: commands ask")
 
 
+async def test_the_prompt_in_the_readme_is_the_one_that_is_shown(
+    chat: Open, workspace: Path
+) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    start = readme.index("Run this command?")
+    expected = readme[start : readme.index("```", start)].replace("/home/ada/shop", str(workspace))
+    screen = chat("--model", "clawkit/operator", size=(160, 50))
+    await screen.until(READY)
+    await screen.say('/tool exec {"command": "git push", "elevated": true}')
+    await screen.until(HINT)
+    shown = screen.text[screen.text.index("Run this") :].splitlines()
+    indented = [shown[0], *(line for line in shown if line.startswith(("  ", "> n")))]
+    assert indented[: expected.count("\n")] == expected.splitlines()
+
+
 @pytest.mark.usefixtures("on_host")
 async def test_questions_are_answered_with_keys(chat: Open, workspace: Path) -> None:
     screen = chat("!touch made")
