@@ -77,8 +77,8 @@ BUDGETS = {
     # moved here from lsp because MCP servers use it as well; isolated programs for hostile data,
     # moved here from media and web, and one started in advance; socket pairs, shared memory and
     # limits, through which commands could reach outside programs; system programs found without
-    # PATH; ioctls that bypass mounts and rules.
-    "process": 4_641,
+    # PATH; ioctls that bypass mounts and rules; a limit of the kernel for fork bombs (4).
+    "process": 4_645,
     # Expressions that are slow on prose run only on texts with one of their words, which indexes
     # notes in 40 % less time; detection of credentials in headers.
     "redact": 494,

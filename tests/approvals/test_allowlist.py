@@ -179,6 +179,28 @@ def test_why_an_entry_does_not_fit_is_told(
     assert reason(line, *entries) == told
 
 
+@table(
+    ("line", "suggested"),
+    [
+        ("python3.11 -m pytest -q", "/usr/bin/python3.11 --args python"),
+        ("python3 tool.py", "/usr/bin/python3 --args python"),
+        ("python3 -m http.server", ""),
+        ("node server.js", ""),
+        ("git status", "/usr/bin/git --args git-read"),
+        ("git add .", "/usr/bin/git --args git"),
+        ("npm outdated", "/usr/bin/npm --args npm"),
+        ("npm test", "/usr/bin/npm"),
+        ("make", "/usr/bin/make"),
+    ],
+)
+def test_a_preset_is_proposed_before_the_whole_program_which_an_interpreter_never_is(
+    line: str, suggested: str
+) -> None:
+    found = judge(line)
+    assert isinstance(found, Miss)
+    assert found.to_allow.removeprefix("clawkit approvals allowlist add ") == suggested
+
+
 def test_a_wider_entry_is_proposed_only_if_it_would_do() -> None:
     found = judge("ls -l", AllowlistEntry("ls", arg_pattern="^-a$"))
     assert isinstance(found, Miss)

@@ -168,7 +168,7 @@ def test_the_help_of_a_group_imports_no_command_of_it() -> None:
             "bash",
             "clawkit approvals allowlist add git --args g",
             "6",
-            "plain,git\nplain,git-read\n",
+            "plain,git-read\nplain,git\n",
         ),
         ("bash", "clawkit config validate --config a", "4", "file,a\n"),
         ("bash", "clawkit chat --workspace a", "3", "file,a\n"),

@@ -19,7 +19,9 @@ from tests.process.watching import alive, children, keepers, open_handles, own, 
 
 from clawkit.errors import ToolError
 from clawkit.process.local_host import LocalHost
+from clawkit.process.process_table import count_tasks
 from clawkit.process.protocols import Launch
+from clawkit.process.spawn_server import MORE_TASKS
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
 Make = Callable[..., Launch]
@@ -334,6 +336,20 @@ async def test_a_command_that_starts_processes_without_end_is_ended(
     await other.write(b"\n")
     assert (await other.wait()).code == 2
     await host.close()
+
+
+async def test_the_kernel_limits_the_tasks_of_a_command(
+    host: LocalHost, launch: Make, tmp_path: Path
+) -> None:
+    """Also if a bomb is faster than the server. The kernel exempts root, so this test runs none."""
+    said, before = tmp_path / "said", count_tasks()
+    text = f"read; (ulimit -Su; ulimit -Hu) > {said}"
+    running = await host.start(launch(text, open_input=True), own("limited"))
+    await running.write(b"\n")
+    assert (await running.wait()).code == 0
+    soft, hard = map(int, said.read_text().split())
+    assert soft == hard
+    assert 0 < hard <= before + 2 * MORE_TASKS
 
 
 @BOMBS

@@ -21,7 +21,7 @@ from clawkit.approvals.audit import was_asked
 from clawkit.approvals.decide import may_leave
 from clawkit.approvals.inline_code import is_interpreter, names_of
 from clawkit.approvals.options import base_name, words_of
-from clawkit.approvals.presets import PRESETS, find_presets
+from clawkit.approvals.presets import PRESETS
 from clawkit.approvals.safe_bins import is_replaceable
 from clawkit.approvals.types import (
     AllowlistEntry,
@@ -262,7 +262,7 @@ def _entry(extent: StoredExtent, missed: _Missed, *, leaves: bool) -> AllowlistE
     if extent == "preset":
         entries = (
             AllowlistEntry(program.resolved, args=preset, source="allow-always", extent=extent)
-            for preset in find_presets(program)
+            for preset in PRESETS
         )
         return next(filter(missed.call.is_allowed_by, entries), None)
     names = names_of(program)

@@ -23,7 +23,7 @@ from clawkit.approvals.arguments import (
 from clawkit.approvals.expansion import resolve_links
 from clawkit.approvals.inline_code import how_called, is_interpreter, names_of
 from clawkit.approvals.options import base_name
-from clawkit.approvals.presets import FOLLOWING, check_preset, expand_grants, find_presets
+from clawkit.approvals.presets import FOLLOWING, PRESETS, check_preset, expand_grants
 from clawkit.approvals.types import (
     AllowlistEntry,
     ApprovalRules,
@@ -197,7 +197,7 @@ class ProgramCall:
         # A replaceable program may be allowed by name only through a preset that follows links.
         is_replaceable = safe_bins.is_replaceable(self.subject, self.rules)
         name = base_name(path) if is_replaceable and self.program.by_name else path
-        for preset in FOLLOWING if is_replaceable else find_presets(self.subject):
+        for preset in FOLLOWING if is_replaceable else PRESETS:
             # `look` is for many programs, and narrower than people expect of one.
             if preset != "look" and self.is_allowed_by(AllowlistEntry(name, args=preset)):
                 return f"clawkit approvals allowlist add {shlex.quote(name)} --args {preset}"

@@ -13,14 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from clawkit.approvals import options as opts
-from clawkit.approvals.arguments import (
-    bare_names,
-    find_code,
-    find_destination,
-    find_steering,
-    read_git,
-    show,
-)
+from clawkit.approvals.arguments import find_code, find_destination, find_steering, read_git, show
 from clawkit.approvals.safe_bins import BELOW, PROFILES, ArgumentProfile, read_call, read_profiles
 from clawkit.approvals.types import ApprovalRules, Arg, Children, Match, Program
 from clawkit.process.protocols import NO_GRANTS, Grants
@@ -266,12 +259,6 @@ _GIT_LOOK = Preset(
     children="named",
     starts=_GIT_PARTS,
 )
-
-
-def find_presets(program: Program) -> list[str]:
-    """The names of a program's presets, narrow ones first."""
-    bare = bare_names(program)
-    return [name for name, preset in PRESETS.items() if not preset.programs.isdisjoint(bare)]
 
 
 def check_preset(name: str, program: Program, script: str, rules: ApprovalRules) -> Match | str:

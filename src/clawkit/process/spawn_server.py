@@ -39,6 +39,10 @@ ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
 GRACE_S = 1.0
 """Between SIGTERM and SIGKILL when clawkit exits."""
 LITTLE = 32 * 1024**2
+MORE_TASKS = 10_000
+"""More tasks of the user than at its start, with which a command cannot start another. A fork bomb
+can be too fast to be counted here. All programs of the user count, and the kernel exempts root."""
+_TASKS = resource.RLIMIT_NPROC
 _SET_NAME, _SET_SUBREAPER = 15, 36
 _SIGNALS = signal.valid_signals().intersection(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}
 """Signals that may be ignored here and are reset to their default for commands."""
@@ -283,7 +287,9 @@ class SpawnServer:
             except (OSError, ValueError) as error:
                 self._send(id_, "nowhere", getattr(error, "strerror", "") or str(error))
                 return
+            tasks = process_table.count_tasks() + MORE_TASKS, resource.getrlimit(_TASKS)[1]
             mark = {process_table.MARK: options["mark"]}
+            mark[_TASKS] = min(each for each in tasks if each >= 0)
             with process_table.limiting(mark), process_table.oom_first(self._score):
                 if options["programs"] is None and options["hold"] is None:
                     pid = spawn()
