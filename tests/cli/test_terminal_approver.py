@@ -83,6 +83,10 @@ class Terminal:
         self._read = at + len(places[at].encode())
         return places[at]
 
+    def until_so(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            assert self._more(), f"it ended before that: {self.shown}"
+
     def until_reading(self) -> None:
         """Wait until it waits for a line: Python misses a Ctrl-C that comes just before that."""
         end = time.monotonic() + PATIENCE_S
@@ -386,11 +390,11 @@ def test_in_a_small_terminal_the_command_stays_above_the_choices(execute: Open) 
 
     screen.until("or y s a p n r")
     # All choices do not fit; their keys do.
-    assert seen()[0] == "  | touch made && …"
+    screen.until_so(lambda: seen()[0] == "  | touch made && …")
     assert {"> n  deny", "  or y s a p n r"} <= set(seen())
     screen.type(b"\x1b[A")
     screen.until("> p  always")
-    assert seen()[0] == "  | touch made && …"
+    screen.until_so(lambda: seen()[0] == "  | touch made && …")
     screen.type(b"n")
     assert screen.end() == 3
 
