@@ -17,8 +17,9 @@ BUDGETS = {
     # state after compaction; why a run has a tool, for the gateway as well; messages without a
     # turn; deferred tools and their directory in the prompt; results as changed by plugins; tools
     # that call tools or ask models; notes before compaction, a turn with two tools, its settings
-    # and limits (190); memory in the prompt; files that rules keep from it.
-    "agent": 1_917,
+    # and limits (190); memory in the prompt; files that rules keep from it; which tools another
+    # scope would lose (7).
+    "agent": 1_924,
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
     # cover.
@@ -57,8 +58,9 @@ BUDGETS = {
     # page, usage, doctor; turns, chats and commands of terminals, and a client that imports almost
     # nothing; logins that others cannot delay. To be reduced: layers between method and agent.
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
-    # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65).
-    "gateway": 10_036,
+    # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
+    # checking a run against the author of its job (16).
+    "gateway": 10_052,
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level; how to install the PDF reader.
@@ -102,8 +104,9 @@ BUDGETS = {
     # for the model of a session; tools of MCP servers, and where their programs run; the skills of
     # a run; plugins in its services and hooks; its memory; agent names chosen by programs; a clear
     # error for a function passed as a tool; the command that adds an extra (10); following the turn
-    # of a posted message (2); the tools of a session, for its jobs (4).
-    "top level": 4_381,
+    # of a posted message (2); the tools of a session, which limit its jobs even if settings
+    # change (50).
+    "top level": 4_427,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).
