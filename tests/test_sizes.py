@@ -128,7 +128,8 @@ PLANNED = {
     # More than the 950 planned: three transports, two eras of the protocol, logins with all checks
     # of the conformance suite (415), and defenses against hostile servers. Files in the workspace
     # must not decide which program a server's name starts; the error explains that.
-    "mcp": 1_741,
+    # Resources and prompts marked as such in listings, also those of earlier versions (17).
+    "mcp": 1_758,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and in-place edits of six clients' configuration files are 160; configuration
     # changes apply to connected clients immediately.

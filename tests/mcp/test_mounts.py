@@ -10,12 +10,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.mcp.parts import SERVER, Approver, entry, error, mounts, names, notes, open_kit, until
 
 from clawkit import Agent, Toolkit
 from clawkit.core.call import CallRequest, call
 from clawkit.core.context import Scope, Sender
+from clawkit.mcp.definitions import FEATURES
 from clawkit.mcp.tools import allowed_servers
 from clawkit.runtime import load_config
 from clawkit.testing import ScriptedModel
@@ -124,6 +126,17 @@ async def test_resources_and_prompts_are_listed_and_read(workspace: Path, tmp_pa
             ("srv__prompts", {"name": "greet", "arguments": {"who": "Ada"}}, "user: Greet Ada"),
         ):
             assert said in (await kit.call(tool, params)).as_text()
+
+
+async def test_a_tool_with_the_name_of_a_feature_is_called_as_a_tool(
+    workspace: Path, tmp_path: Path
+) -> None:
+    """Even if its definition is the same."""
+    own = msgspec.json.encode(FEATURES["resources"]).decode()
+    server = entry(tmp_path, "feature", env={"DEFINITION": own})
+    async with open_kit(workspace, {"srv": server}) as kit:
+        await kit.call("srv__resources")
+    assert "call resources" in notes(tmp_path)
 
 
 async def test_progress_is_an_update_and_cancelling_the_call_cancels_the_request(
