@@ -105,8 +105,8 @@ BUDGETS = {
     # a run; plugins in its services and hooks; its memory; agent names chosen by programs; a clear
     # error for a function passed as a tool; the command that adds an extra (10); following the turn
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
-    # change (50).
-    "top level": 4_427,
+    # change (50); rules about links that HEARTBEAT.md may be (10).
+    "top level": 4_437,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).

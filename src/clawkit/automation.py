@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -70,13 +70,23 @@ def home_workspace(agents: Agents, agent: str) -> str:
 
 
 def heartbeat_facts(
-    loaded: Loaded, cron: CronService, sessions: SessionStore, agent: str
+    loaded: Loaded,
+    cron: CronService,
+    sessions: SessionStore,
+    agent: str,
+    redact: Callable[[str], str],
 ) -> tuple[heartbeat.BeatFacts, str]:
     """The settings that an agent's heartbeat depends on, and the summary of the last one."""
     agents, now, store = loaded.config.agents, now_ms(), cron.store
     settings = heartbeat.settings_of(agents, agent)
     zone = heartbeat.zone_of(agents, settings)
-    files = read_workspace_files(place := home_workspace(agents, agent), (FILE,))
+    place, scope = home_workspace(agents, agent), Scope(agent=agent, sender=Sender(owner=True))
+    files = read_workspace_files(
+        place,
+        (FILE,),
+        redact=redact,
+        may_read=lambda path: assemble(loaded.config, scope).lets_read(path, place),
+    )
     is_there = bool(files) or os.path.lexists(os.path.join(place, FILE))
     own = store.fact(f"heartbeat:{agent}") if store.exists else {}
     switch = store.fact(HEARTBEATS) if store.exists else {}

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from tests.gateway.conftest import TOKEN, Ground, serve
 
-from clawkit.automation import MAX_WAKE_UPS, heartbeat_facts, queue_wake_up
+from clawkit.automation import MAX_WAKE_UPS, queue_wake_up
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.core.approval import Question
@@ -396,7 +396,7 @@ async def test_who_may_write_wakes_a_session_without_the_rights_of_the_owner() -
         await until(lambda: any('"storage": "sqlite"' in each for each in texts(ground)))
         await guest.call("wake", {"text": "Hello", "mode": "next-heartbeat"})
         gateway = ground.gateway
-        facts = heartbeat_facts(gateway.loaded, gateway.automation.jobs(), gateway.store, "main")[0]
+        facts = gateway.automation.heartbeats.facts("main")[0]
         assert not facts.has_mail  # no heartbeat, which has these rights, reads it
 
 
