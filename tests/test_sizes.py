@@ -117,8 +117,8 @@ PLANNED = {
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions are filtered
-    # before limits apply; early checks of settings.
-    "memory": 1_826,
+    # before limits apply, and do not affect scores (40); early checks of settings.
+    "memory": 1_866,
     # Plugins, skills and MCP: 4,000 together, with their commands.
     # Declarations in the formats of three frameworks.
     "adapters": 110,
@@ -140,8 +140,8 @@ PLANNED = {
     # More than the 420 planned: a third handles untrusted YAML and archives.
     "skills": 640,
     # Usage of sessions by day, model and agent, moved here from the gateway; messages as text for
-    # memory; results in order within a millisecond.
-    "sessions": 2_636,
+    # memory, and which sessions it shows (8); results in order within a millisecond.
+    "sessions": 2_644,
     # More than the 2,200 planned: nothing hidden in pages is shown, and answers of sixteen search
     # services are validated as untrusted; checks of all their settings.
     "web": 2_270,
