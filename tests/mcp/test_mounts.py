@@ -221,7 +221,10 @@ async def test_the_workspace_does_not_decide_what_runs(
     own, link = workspace / ".venv" / "bin", tmp_path / "bin"
     own.mkdir(parents=True)
     link.symlink_to(own)
-    monkeypatch.setenv("PATH", f"{own}:{link}:{os.environ['PATH']}")
+    loop = workspace / "loop"
+    loop.symlink_to(loop)
+    inside = {str(own), str(link), f"/{own}", f"{loop}/bin", ".venv/bin", ""}
+    monkeypatch.setenv("PATH", ":".join((*inside, os.environ["PATH"])))
     (workspace / "served.py").write_text("raise SystemExit('the one in the workspace')")
     server = entry(tmp_path, sandbox=sandbox, env={"PYTHONPATH": str(tmp_path / "lib")})
     (tmp_path / "lib").mkdir()
@@ -233,7 +236,7 @@ async def test_the_workspace_does_not_decide_what_runs(
     assert found["cwd"].startswith(os.environ["CLAWKIT_HOME"])
     folders = found["env"]["PATH"].split(":")
     assert folders
-    assert {str(own), str(link)}.isdisjoint(folders)
+    assert inside.isdisjoint(folders)
 
 
 async def test_a_server_that_is_in_the_workspace_needs_its_directory(workspace: Path) -> None:
