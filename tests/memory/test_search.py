@@ -147,14 +147,14 @@ BOTH = "{sources: ['memory', 'sessions']}"
 class Hidden(Sessions):
     def __init__(self, *said: str) -> None:
         super().__init__()
-        texts = enumerate(("User: zebra quokka", *said))
+        texts = enumerate(("User: zebra here", "User: quokka here", *said))
         self.said = {f"s{number}": text for number, text in texts}
 
     def may_see(self, id_: str) -> bool:
-        return id_ == "s0"
+        return id_ in ("s0", "s1")
 
     def visible(self) -> Collection[str] | None:
-        return ["s0"]
+        return ["s0", "s1"]
 
 
 @pytest.mark.parametrize("corpus", ["memory", "sessions", "all"])
@@ -178,10 +178,11 @@ async def test_scores_do_not_tell_which_words_hidden_sessions_have(
 
 
 async def test_a_hidden_match_of_a_rare_word_does_not_replace_visible_ones(tmp_path: Path) -> None:
-    sections = "\n".join(f"# part {number}\n\ncommon {'pad ' * 150}\n" for number in range(550))
+    sections = "\n".join(f"# part {number}\n\ncommon {'pad ' * 350}\n" for number in range(550))
     write_notes(tmp_path / "work", {f"memory/{number}.md": sections for number in range(20)})
     async with memory(tmp_path, BOTH, Hidden("User: rarity")) as service:
         await service.index()
+        assert (await service.status()).chunks > 10_000
         assert (await service.search("rarity common", corpus="all")).hits
 
 
