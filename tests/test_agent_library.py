@@ -126,13 +126,36 @@ async def test_a_wrong_answer_is_sent_back_once(
 async def test_a_second_wrong_answer_raises_with_the_reason_and_the_text(workspace: Path) -> None:
     bad = '{"name": "Oslo"}'
     async with open_agent(workspace, "Oslo", bad, "fine") as agent:
-        with pytest.raises(OutputError, match=r"not a City: .*people") as caught:
+        with pytest.raises(OutputError, match=r"not match City: .*people") as caught:
             await agent.run("which city?", output_type=City)
         assert caught.value.text == bad
         assert len(asked(agent)) == 2
         # The conversation can be continued, with free text again.
         assert await agent.run("never mind") == "fine"
         assert "## Final answer" not in asked(agent)[2].system
+
+
+@pytest.mark.parametrize(
+    ("kind", "bad", "said"),
+    [
+        (int, "many", "int: JSON is malformed: invalid character (byte 0)"),
+        (list[City], '[{"name": "Oslo"}]', "list[City]: Object missing required field `people`"),
+        (City | None, "7", "City | None: Expected `object | null`, got `int`"),
+        (Village, '{"name": 7}', "Village: name: Input should be a valid string; people: Field"),
+        (Village, "many", "Village: Invalid JSON: expected value at line 1 column 1"),
+    ],
+)
+async def test_the_reason_is_one_line_without_urls(
+    workspace: Path, kind: Any, bad: str, said: str
+) -> None:
+    async with open_agent(workspace, bad, bad) as agent:
+        with pytest.raises(OutputError) as caught:
+            await agent.run("?", output_type=kind)
+        again = asked(agent)[1].messages[-1].content[0].text
+    assert str(caught.value).startswith(f"the answer does not match {said}")
+    for text in (str(caught.value), again):
+        assert "\n" not in text
+        assert "http" not in text
 
 
 async def test_an_answer_nested_too_deeply_is_a_wrong_answer(workspace: Path) -> None:
@@ -148,9 +171,16 @@ async def test_a_type_that_json_cannot_express_is_refused_before_anything_is_sen
     class Odd:
         pass
 
+    class Silent:
+        @classmethod
+        def model_json_schema(cls) -> None:
+            raise TypeError
+
     async with open_agent(workspace, "x") as agent:
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"^output_type: .*Odd"):
             await agent.run("?", output_type=Odd)
+        with pytest.raises(TypeError, match=r"^output_type: TypeError$"):
+            await agent.run("?", output_type=Silent)
         assert asked(agent) == []
 
 

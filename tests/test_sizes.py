@@ -17,8 +17,9 @@ BUDGETS = {
     # state after compaction; why a run has a tool, for the gateway as well; messages without a
     # turn; deferred tools and their directory in the prompt; results as changed by plugins; tools
     # that call tools or ask models; notes before compaction, a turn with two tools, its settings
-    # and limits (190); memory in the prompt; files that rules keep from it.
-    "agent": 1_917,
+    # and limits (190); memory in the prompt; files that rules keep from it; which tools another
+    # scope would lose (7); answers that do not match a type, in one line (12).
+    "agent": 1_936,
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
     # cover.
@@ -33,8 +34,9 @@ BUDGETS = {
     # numbers of notes; keeping the chosen search service; indexes without workspace (25); path
     # completion (3); a start without platform; warnings about jobs that cannot work (14); errors in
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
-    # clawkit was installed; closed standard streams (7).
-    "cli": 10_177,
+    # clawkit was installed; closed standard streams (7);
+    # how commands of a turn end (12).
+    "cli": 10_189,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -47,8 +49,9 @@ BUDGETS = {
     "config": 4_240,
     # Schemas of tools in a third of the time, because all are declared at every start; external
     # text marked as untrusted; failures in words, shared by all displays; errors of nullable
-    # values.
-    "core": 1_770,
+    # values; why a type has no schema, in one place (2);
+    # how commands end, in brief events (4).
+    "core": 1_776,
     "fs": 4_610,
     # More than twice the 4,000 planned: the protocol of existing clients has many fields in
     # parameters and answers; a background gateway, its service file and metrics; isolation of
@@ -57,8 +60,9 @@ BUDGETS = {
     # page, usage, doctor; turns, chats and commands of terminals, and a client that imports almost
     # nothing; logins that others cannot delay. To be reduced: layers between method and agent.
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
-    # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65).
-    "gateway": 10_036,
+    # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
+    # checking a run against the author of its job (16).
+    "gateway": 10_052,
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level; how to install the PDF reader.
@@ -102,20 +106,22 @@ BUDGETS = {
     # for the model of a session; tools of MCP servers, and where their programs run; the skills of
     # a run; plugins in its services and hooks; its memory; agent names chosen by programs; a clear
     # error for a function passed as a tool; the command that adds an extra (10); following the turn
-    # of a posted message (2); the tools of a session, for its jobs (4).
-    "top level": 4_381,
+    # of a posted message (2); the tools of a session, which limit its jobs even if settings
+    # change (50); rules about links that HEARTBEAT.md may be (10); how a
+    # command ended, moved here from ui (13).
+    "top level": 4_450,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).
-    "ui": 2_793,
+    "ui": 2_779,
 }
 # Budgets of planned packages.
 PLANNED = {
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions are filtered
-    # before limits apply; early checks of settings.
-    "memory": 1_826,
+    # before limits apply, and do not affect scores (40); early checks of settings.
+    "memory": 1_866,
     # Plugins, skills and MCP: 4,000 together, with their commands.
     # Declarations in the formats of three frameworks.
     "adapters": 110,
@@ -125,7 +131,9 @@ PLANNED = {
     # More than the 950 planned: three transports, two eras of the protocol, logins with all checks
     # of the conformance suite (415), and defenses against hostile servers. Files in the workspace
     # must not decide which program a server's name starts; the error explains that.
-    "mcp": 1_741,
+    # Resources and prompts marked as such in listings, also those of earlier versions (17);
+    # entries of PATH that cannot be resolved (3).
+    "mcp": 1_761,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and in-place edits of six clients' configuration files are 160; configuration
     # changes apply to connected clients immediately.
@@ -136,8 +144,8 @@ PLANNED = {
     # More than the 420 planned: a third handles untrusted YAML and archives.
     "skills": 640,
     # Usage of sessions by day, model and agent, moved here from the gateway; messages as text for
-    # memory; results in order within a millisecond.
-    "sessions": 2_636,
+    # memory, and which sessions it shows (8); results in order within a millisecond.
+    "sessions": 2_644,
     # More than the 2,200 planned: nothing hidden in pages is shown, and answers of sixteen search
     # services are validated as untrusted; checks of all their settings.
     "web": 2_270,

@@ -20,7 +20,7 @@ from clawkit.agent.completion import Completions
 from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
-from clawkit.agent.output import AGAIN, read_output, schema_of
+from clawkit.agent.output import AGAIN, name_of, read_output, schema_of
 from clawkit.approvals.protocols import Confines
 from clawkit.bundled import select_models
 from clawkit.config.load import Loaded
@@ -411,8 +411,8 @@ class Agent:
             try:
                 return read_output(output_type, text)
             except ValueError as error:
-                name = getattr(output_type, "__name__", output_type)
-                raise OutputError(f"the answer is not a {name}: {error}", text=text) from error
+                said = f"the answer does not match {name_of(output_type)}: {error}"
+                raise OutputError(said, text=text) from error
 
     async def _answer(self, said: str | Iterable[Block], schema: str) -> str:
         ended = await self.work(said, schema)

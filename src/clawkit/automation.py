@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Container
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from clawkit.agent.assemble import Assembly, assemble
+from clawkit.agent.model import default_model, find_model
 from clawkit.agent.system_prompt import read_workspace_files
 from clawkit.config.load import Loaded
 from clawkit.config.paths import cron_file, home
 from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Assistant, Text, User
-from clawkit.core.context import Scope
+from clawkit.core.context import Scope, Sender
+from clawkit.core.tool import CORE
 from clawkit.cron import heartbeat
-from clawkit.cron.jobs import RUNNING, Job
+from clawkit.cron.jobs import RUNNING, AgentTurn, Job, JobAuthor, ScriptPayload
 from clawkit.cron.protocols import FILE
+from clawkit.cron.schedule import OnExit, Stream
 from clawkit.cron.service import CronService, iso
 from clawkit.cron.store import CronStore, JobRow, new_run
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
@@ -44,6 +48,8 @@ GUEST = "a client without owner rights"
 WEB_ANSWER = "the answer to a web request"
 _FROM_OTHERS = ("agent:", "Web request to ", WEB_ANSWER, GUEST)
 """Senders whose messages wait for a person's turn; a heartbeat does not read them."""
+_USES = {OnExit: "exec", Stream: "exec", ScriptPayload: "code_execution"}
+"""The tools that parts of jobs use."""
 PAUSED = "heartbeats are paused; to resume: clawkit heartbeat resume"
 
 
@@ -64,13 +70,23 @@ def home_workspace(agents: Agents, agent: str) -> str:
 
 
 def heartbeat_facts(
-    loaded: Loaded, cron: CronService, sessions: SessionStore, agent: str
+    loaded: Loaded,
+    cron: CronService,
+    sessions: SessionStore,
+    agent: str,
+    redact: Callable[[str], str],
 ) -> tuple[heartbeat.BeatFacts, str]:
     """The settings that an agent's heartbeat depends on, and the summary of the last one."""
     agents, now, store = loaded.config.agents, now_ms(), cron.store
     settings = heartbeat.settings_of(agents, agent)
     zone = heartbeat.zone_of(agents, settings)
-    files = read_workspace_files(place := home_workspace(agents, agent), (FILE,))
+    place, scope = home_workspace(agents, agent), Scope(agent=agent, sender=Sender(owner=True))
+    files = read_workspace_files(
+        place,
+        (FILE,),
+        redact=redact,
+        may_read=lambda path: assemble(loaded.config, scope).lets_read(path, place),
+    )
     is_there = bool(files) or os.path.lexists(os.path.join(place, FILE))
     own = store.fact(f"heartbeat:{agent}") if store.exists else {}
     switch = store.fact(HEARTBEATS) if store.exists else {}
@@ -123,9 +139,9 @@ def leave(store: SessionStore, session: str, sender: str, text: str) -> str:
 class SessionCron:
     """The tool `cron` for one session. A model sees and changes the jobs of its agent."""
 
-    def __init__(self, loaded: Loaded, scope: Scope, tools: Container[str]) -> None:
-        """`tools` are those of the session."""
-        self._loaded, self._scope, self._tools = loaded, scope, tools
+    def __init__(self, loaded: Loaded, scope: Scope, rules: Assembly) -> None:
+        """`rules` are those of the session."""
+        self._loaded, self._scope, self._rules = loaded, scope, rules
         self._cron = open_cron(loaded)
 
     def run(self, params: Params) -> dict[str, Any]:
@@ -169,7 +185,7 @@ class SessionCron:
 
     @property
     def _own(self) -> dict[str, Any]:
-        return {"agent": self._scope.agent, "tools": self._tools}
+        return {"agent": self._scope.agent, "sign": self._sign}
 
     def _visible(self, agent: str) -> str:
         """The agent whose jobs to list; another agent only if its sessions are visible."""
@@ -210,6 +226,10 @@ class SessionCron:
         return job
 
     @property
+    def _main(self) -> str:
+        return session_key(self._scope.agent, self._loaded.config.session.main_key)
+
+    @property
     def _default(self) -> str:
         return self._loaded.config.agents.default_id()
 
@@ -246,6 +266,48 @@ class SessionCron:
                 "rights"
             )
 
+    def _sign(self, job: Job) -> Job:
+        """The job with this session as its author. Raises `ToolAuthorizationError` if its runs
+        would use tools that this session does not have."""
+        uses = {_USES[type(part)] for part in (job.schedule, job.payload) if type(part) in _USES}
+        _refuse(uses - self._rules.tools.keys())
+        if not isinstance(job.payload, ScriptPayload):
+            turn = job.payload if isinstance(job.payload, AgentTurn) else AgentTurn("-")
+            own = f"cron:{job.id}:run:{job.id}"
+            names = {"isolated": own, "main": self._main, "current": job.session_key}
+            target = job.session_target
+            self._check_turn(names.get(target, target.removeprefix("session:")), turn)
+        return replace(job, author=self._author)
+
+    @property
+    def _author(self) -> JobAuthor:
+        scope = self._scope
+        return JobAuthor(scope.model, scope.sender, scope.withheld)
+
+    def _check_turn(self, session: str, turn: AgentTurn) -> None:
+        """Refuse a turn with tools that this session does not have. For turns of jobs, this is only
+        an early error: their runs are checked again, with the settings of that time."""
+        config, own = self._loaded.config, self._scope
+        store = SessionStore(locate_store(config.session.store, os.environ))
+        found = store.find(session, own.agent)
+        name = turn.model or (found.model_override if found else "")
+        try:
+            model = find_model(config, own.agent, name) if name else None
+        except ValueError as error:
+            raise ToolInputError(f"payload.model: {error}") from None
+        scope = replace(
+            own,
+            model=model or default_model(config, own.agent) or own.model,
+            sender=Sender(owner=True),
+            withheld=(),
+            allow=turn.tools_allow,
+            delegates=True,
+            in_gateway=True,
+        )
+        extra = [each for each in self._rules.registry.values() if each.source != CORE]
+        run = assemble(config, scope, extra)
+        _refuse(run.lost_in(config, self._author.within(scope)))
+
     def _with_context(self, raw: dict[str, Any], count: int) -> dict[str, Any]:
         """A systemEvent extended by the last messages of this session."""
         payload = dict(raw.get("payload") or {})
@@ -281,9 +343,14 @@ class SessionCron:
     def _wake(self, params: Params) -> dict[str, Any]:
         if not params.text.strip():
             raise ToolInputError("text is required: the message for the session")
-        main = session_key(self._scope.agent, self._loaded.config.session.main_key)
-        key = params.session_key.strip() or main
+        key = params.session_key.strip() or self._main
+        self._check_turn(key, AgentTurn("-"))
         return wake(self._loaded, self._cron, self._scope.agent, key, params.text, params.mode)
+
+
+def _refuse(tools: Iterable[str]) -> None:
+    if names := ", ".join(sorted(tools)):
+        raise ToolAuthorizationError(f"this would use tools that this session lacks: {names}")
 
 
 def is_wakeable(key: str) -> bool:

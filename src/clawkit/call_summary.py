@@ -1,4 +1,4 @@
-"""Short summaries of a tool call's parameters and of a message's origin."""
+"""Short summaries: a tool call's parameters and how it ended, and a message's origin."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from clawkit.text import one_line, unquote
 
 MAX_CHARS = 100
 _INFORMATIVE = ("command", "path", "pattern", "sessionId", "url", "query")
+ENDING = ("exitCode", "exitReason", "exitSignal")
+"""The details of a result that say how a command ended."""
 _PATCH_LINES = ("*** Add File:", "*** Update File:", "*** Delete File:")
 
 
@@ -37,6 +39,26 @@ def summarize_params(params: Any, max_chars: int = MAX_CHARS) -> str:
         return ""
     pairs = (f"{key}={json.dumps(value, default=str)}" for key, value in params.items())
     return one_line(", ".join(pairs), max_chars)
+
+
+def details_of(event: Mapping[str, Any]) -> Mapping[str, Any]:
+    details = event.get("details")
+    return details if isinstance(details, Mapping) else {}
+
+
+def has_failed(event: Mapping[str, Any]) -> bool:
+    """Whether a call failed, or its command did."""
+    details = details_of(event)
+    code, reason = details.get("exitCode"), details.get("exitReason", "exit")
+    return bool(event.get("isError")) or reason != "exit" or (isinstance(code, int) and code != 0)
+
+
+def ending(event: Mapping[str, Any]) -> str:
+    """How a command ended; empty for other events."""
+    code, reason, signal = map(details_of(event).get, ENDING)
+    if reason in (None, "exit") and isinstance(code, int):
+        return f"exit code {code}"
+    return one_line(f"{reason or ''} {signal or ''}".strip().replace("-", " "), 60)
 
 
 def summarize_source(message: User) -> tuple[list[str], str]:

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Factory = Callable[[], object]
-_OF_THE_RUN = (ExecGate, Approvals, InForce, NestedCalls, Redactor)
+_OF_THE_RUN = (ExecGate, Approvals, CronControl, InForce, NestedCalls, Redactor)
 """Services that every run of an agent creates anew: they make decisions, or belong to the run."""
 _OF_THE_SETTINGS = (Memory, Searcher, WebPages)
 """Services that are created anew when settings change."""
@@ -310,7 +310,7 @@ class Services(Mapping[type, object]):
     def _cron(self) -> Any:
         from clawkit.automation import SessionCron
 
-        return SessionCron(self._loaded, self._scope, self._rules.tools if self._rules else ())
+        return SessionCron(self._loaded, self._scope, cast("Assembly", self._rules))
 
     def _search(self) -> Any:
         from clawkit.fs.search.local import LocalSearch

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -98,6 +99,10 @@ def test_the_same_twice_on_one_day(tmp_path: Path) -> None:
     assert build_prompt(kit.run.tools, HERE) == build_prompt(kit.run.tools, HERE)
 
 
+def read_files(place: Path, **limits: Any) -> list[WorkspaceFile]:
+    return read_workspace_files(str(place), redact=str, may_read=lambda _path: True, **limits)
+
+
 def test_prompt_and_schemas_of_the_coding_profile_are_small(tmp_path: Path) -> None:
     kit = open_kit(tmp_path, config={"tools": {"profile": "coding"}})
     schemas = json.dumps(kit.schemas("anthropic"), separators=(",", ":"))
@@ -109,7 +114,7 @@ def test_workspace_files_are_shown_in_order_with_their_limits(tmp_path: Path) ->
     (tmp_path / "AGENTS.md").write_text("\ufeffbe kind\n")
     (tmp_path / "USER.md").write_text("u" * 500)
     (tmp_path / "SOUL.md").write_text("  \n")
-    files = read_workspace_files(str(tmp_path), max_chars=300, max_total_chars=309)
+    files = read_files(tmp_path, max_chars=300, max_total_chars=309)
     assert [file.name for file in files] == ["AGENTS.md", "USER.md"]
     assert files[0].text == "be kind"
     assert len(files[1].text) <= 300
@@ -120,7 +125,7 @@ def test_workspace_files_are_shown_in_order_with_their_limits(tmp_path: Path) ->
 
 def test_claude_md_stands_in_for_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "CLAUDE.md").write_text("hello")
-    assert read_workspace_files(str(tmp_path)) == [WorkspaceFile("CLAUDE.md", "hello")]
+    assert read_files(tmp_path) == [WorkspaceFile("CLAUDE.md", "hello")]
 
 
 def test_only_plain_files_of_the_workspace_are_read(tmp_path: Path) -> None:
@@ -136,7 +141,7 @@ def test_only_plain_files_of_the_workspace_are_read(tmp_path: Path) -> None:
     (place / "MEMORY.md").symlink_to("NOTES.md")
     (place / ".env").write_text("TOKEN=key")
     (place / "IDENTITY.md").symlink_to(".env")
-    assert read_workspace_files(str(place)) == [WorkspaceFile("MEMORY.md", "inside")]
+    assert read_files(place) == [WorkspaceFile("MEMORY.md", "inside")]
 
 
 async def test_a_link_shows_nothing_that_rules_deny(tmp_path: Path) -> None:
@@ -159,7 +164,7 @@ def test_what_nobody_sees_in_a_file_is_not_said(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_text(
         f"be\u200b kind\u202e{hidden}\x1b\0\ufe01\n\t👩‍💻 ❤️ می‌خواهم\r\n"
     )
-    [file] = read_workspace_files(str(tmp_path))
+    [file] = read_files(tmp_path)
     assert file.text == "be kind\n\t👩‍💻 ❤️ می‌خواهم"
 
 
@@ -171,7 +176,7 @@ def test_the_name_of_a_directory_adds_no_lines() -> None:
 
 def test_a_line_that_another_one_hides_on_a_screen_is_a_line(tmp_path: Path) -> None:
     (tmp_path / "AGENTS.md").write_bytes(b"run this\rUse four spaces\r\nand\x0bmore\xc2\x85end")
-    [file] = read_workspace_files(str(tmp_path))
+    [file] = read_files(tmp_path)
     assert file.text == "run this\nUse four spaces\nand\nmore\nend"
 
 

@@ -211,6 +211,34 @@ async def test_an_answer_is_on_standard_output_and_what_is_done_on_standard_erro
     assert "· ls" in done.err
 
 
+async def test_how_commands_end_is_on_standard_error(workspace: Path) -> None:
+    """The results themselves are not: only that a command failed, or ended after its call."""
+    free = {"exec": {"security": "full", "ask": "off", "host": "gateway"}}
+    late = "until [ -e go ]; do sleep 0.01; done; touch over; exit 3"
+    wait = "touch go; until [ -e over ]; do sleep 0.01; done; sleep 1"
+    answers = [
+        call("exec", {"command": "echo secret; exit 7"}),
+        call("exec", {"command": late, "background": True}),
+        call("exec", {"command": wait}),
+        call("exec", {"command": "kill -9 $$"}),
+        "Done.",
+    ]
+    async with asker(workspace, *answers, tools=free) as clawkit:
+        done = await clawkit.ask("-m", "Try it.")
+    assert (done.code, done.text) == (0, "Done.\n")
+    assert sorted(line for line in done.err.splitlines() if line.startswith("·")) == sorted(
+        [
+            "· exec echo secret; exit 7",
+            "· exec failed: exit code 7",
+            f"· exec {late}",
+            f"· exec {wait}",
+            f"· exec {late}: exit code 3",
+            "· exec kill -9 $$",
+            "· exec failed: Command was killed by SIGKILL",
+        ]
+    )
+
+
 def test_a_conversation_goes_on(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for more in (("--session", "talk"), ("--session", "talk"), ("--continue",)):
         assert type_in(capsys, "-m", "list", *more)[0] == 0

@@ -134,6 +134,29 @@ def test_a_failure_that_the_operator_repeats_is_told_once(
     assert capsys.readouterr().err == said
 
 
+def test_news_about_a_call_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    watcher = PlainOutput()
+    about = {"type": "notice", "tool": "exec"}
+    text = {"type": "text", "text": "It was\napproved."}
+    for event in (
+        {"type": "start", "tool": "exec", "callId": "1", "params": {"command": "make"}},
+        {**about, "callId": "1", "details": {"exitReason": "exit", "exitCode": 0}},
+        {**about, "callId": "1", "details": {"exitReason": "overall-timeout"}},
+        {**about, "callId": "2", "details": {"exitReason": "exit", "exitCode": 1}},
+        {**about, "callId": "1", "content": [text]},
+        {**about, "callId": "1"},
+    ):
+        watcher(ToolHappened(event))
+    assert capsys.readouterr().err.splitlines() == [
+        "· exec make",
+        "· exec make: exit code 0",
+        "· exec make: overall timeout",
+        "· exec: exit code 1",
+        "· It was approved.",
+        "· exec",
+    ]
+
+
 def test_the_report_of_a_job_is_shown_as_it_was_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

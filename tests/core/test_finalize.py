@@ -184,6 +184,16 @@ def test_events_of_failures_carry_one_line_of_the_error(result: Result, error: s
     assert for_event(Result.text("fine"), PLAIN, brief=True) == {"isError": False}
 
 
+def test_brief_events_say_how_a_failed_command_ended() -> None:
+    status = {"status": "completed", "exitReason": "exit", "aggregated": "no luck"}
+    details = {**status, "exitCode": 7}
+    event = for_event(Result.text("no luck", **details), PLAIN, brief=True)
+    facts = {"exitCode": 7, "exitReason": "exit", "exitSignal": None}
+    assert event == {"details": facts, "isError": False}
+    done = Result.text("fine", **(details | {"exitCode": 0}))
+    assert for_event(done, PLAIN, brief=True) == {"isError": False}
+
+
 def test_of_the_output_of_a_command_events_have_the_end() -> None:
     output = "\n".join(map(str, range(1, 5_001)))
     shown = for_event(Result.text("x", aggregated=output, other=output), Redactor())["details"]

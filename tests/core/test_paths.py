@@ -165,6 +165,7 @@ def test_every_name_on_the_way_of_a_path_is_told(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     assert ways_of(f"{top}/a/f") == (f"{top}/a/f", f"{top}/b/f", f"{top}/real/f")
     assert ways_of(f"{top}/none/../f") == (f"{top}/f",)
+    assert ways_of(f"//{top}/f") == ways_of(f"/{top}/f") == (f"{top}/f",)
     with pytest.raises(ToolInputError, match="too many levels of symbolic links"):
         ways_of(f"{top}/loop/f")
 

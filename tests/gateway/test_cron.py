@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.gateway.conftest import TOKEN, Ground, serve
 
-from clawkit.automation import MAX_WAKE_UPS, heartbeat_facts, queue_wake_up
+from clawkit.automation import MAX_WAKE_UPS, queue_wake_up
+from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.core.approval import Question
+from clawkit.core.context import Sender
+from clawkit.cron.jobs import JobAuthor
 from clawkit.cron.webhook import route_to
 from clawkit.errors import ToolError
 from clawkit.gateway.job_runner import is_granted
@@ -155,6 +159,36 @@ async def test_the_session_of_a_job_has_its_model_and_its_tools() -> None:
         for name in ("none", "some", "denied"):
             await finished(ground, name)
         assert sorted(seen) == [[], ["ls", "read"], ["read"]]
+
+
+async def test_no_run_has_tools_that_the_author_of_its_job_lacks_by_then() -> None:
+    """The settings may have changed since a model made the job."""
+    config = {"tools": {"byProvider": {"weak": {"deny": ["exec"]}}}}
+    author = JobAuthor(ModelRef("weak", "m"), Sender(owner=True), ())
+    async with serve(config, ScriptedModel(then="Yes.")) as ground:
+
+        def make(name: str, **job: Any) -> dict[str, Any]:
+            return ground.gateway.automation.jobs().add(
+                {"name": name, "at": "+1s", "deleteAfterRun": False, **job},
+                by="operator",
+                sign=lambda job: replace(job, author=author),
+            )
+
+        make("own", message="Hi", sessionTarget="isolated")
+        make("main", text="Hi")
+        make("code", payload={"script": "print(1)"})
+        make("few", message="Hi", sessionTarget="isolated", toolsAllow=["read"])
+        watch = {"schedule": {"kind": "stream", "command": ["echo", "x"]}, "at": None}
+        stream = make("stream", message="Hi", toolsAllow=["read"], **watch)
+        said = {name: (await finished(ground, name))[0] for name in ("own", "main", "code", "few")}
+        lacks = "the run would have tools that the session which made this job lacks: "
+        assert said["own"]["error"].startswith(f"{lacks}exec, code_execution; ")
+        assert said["main"]["error"].startswith(lacks)
+        assert said["code"]["error"].startswith(f"{lacks}code_execution; ")
+        assert said["few"]["status"] == "ok"
+        jobs = ground.gateway.automation.jobs()
+        await until(lambda: not jobs.get(stream["id"])["enabled"])
+        assert f"{lacks}exec; " in jobs.get(stream["id"])["lastRunError"]
 
 
 async def test_turns_happen_where_they_are_asked_for() -> None:
@@ -362,7 +396,7 @@ async def test_who_may_write_wakes_a_session_without_the_rights_of_the_owner() -
         await until(lambda: any('"storage": "sqlite"' in each for each in texts(ground)))
         await guest.call("wake", {"text": "Hello", "mode": "next-heartbeat"})
         gateway = ground.gateway
-        facts = heartbeat_facts(gateway.loaded, gateway.automation.jobs(), gateway.store, "main")[0]
+        facts = gateway.automation.heartbeats.facts("main")[0]
         assert not facts.has_mail  # no heartbeat, which has these rights, reads it
 
 

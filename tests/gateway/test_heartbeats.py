@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from tests.gateway.conftest import Ground, serve
+from tests.gateway.conftest import TOKEN, Ground, serve
 from tests.gateway.test_cron import finished, texts, until
 
 from clawkit.automation import cron_store, queue_wake_up
@@ -100,6 +100,24 @@ async def test_there_is_no_heartbeat_until_the_file_has_content() -> None:
         file.write_text("- \n", encoding="utf-8")
         heartbeats.look()
         assert (await job_of(ground, enabled=False)).next_ms is None
+
+
+async def test_the_file_shows_nothing_that_rules_deny_and_no_secrets() -> None:
+    write("what no model may read", "private.md")
+    write("plain", "notes.md")
+    file = write("x")
+    deny = {"tool": "group:fs", "params": {"path": "private.md"}, "effect": "deny"}
+    async with serve({"tools": {"rules": [deny]}}) as ground:
+
+        def text() -> str | None:
+            return ground.gateway.automation.heartbeats.facts("main")[0].text
+
+        for target, shown in (("private.md", ""), ("notes.md", "plain")):
+            file.unlink()
+            file.symlink_to(target)
+            assert text() == shown
+        write(f"Use {TOKEN}.")
+        assert text() == "Use ***."
 
 
 async def test_a_beat_reads_the_file_and_its_answer_ends_the_turn() -> None:

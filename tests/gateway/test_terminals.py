@@ -98,6 +98,28 @@ async def test_a_plain_terminal_is_told_what_it_shows_and_no_results(tmp_path: P
         assert "the content" not in json.dumps(plain.events)
 
 
+async def test_a_plain_terminal_is_told_how_commands_end(tmp_path: Path) -> None:
+    late = "until [ -e go ]; do sleep 0.01; done; touch over; exit 3"
+    wait = "touch go; until [ -e over ]; do sleep 0.01; done; sleep 1"
+    commands = (
+        call("exec", {"command": "echo what it printed; exit 7"}),
+        call("exec", {"command": late, "background": True}),
+        call("exec", {"command": wait}),
+    )
+    free = {"tools": {"exec": {"security": "full", "ask": "off", "host": "gateway"}}}
+    async with serve(free, ScriptedModel(*commands, "Done.")) as ground:
+        plain = await ground.join(caps=["session-scoped-events"])
+        params = turn(tmp_path, session="s", shows="plain")
+        await end_of(plain, await plain.send("clawkit.turn", params))
+        told = [each["event"] for each in plain.of("clawkit.event")]
+        ends = [each["event"] for each in told if each["type"] == "tool"]
+        [end] = [each for each in ends if each["type"] == "end"]
+        assert (end["details"]["exitCode"], end["details"]["exitReason"]) == (7, "exit")
+        assert "what it printed" not in json.dumps(end)
+        [notice] = [each for each in ends if each["type"] == "notice"]
+        assert notice["details"]["exitCode"] == 3
+
+
 async def test_results_are_made_for_those_who_show_them(tmp_path: Path) -> None:
     async with serve({}, ScriptedModel(then="Done.")) as ground:
         plain = await ground.join(caps=["session-scoped-events"])

@@ -15,7 +15,10 @@ from clawkit.errors import ConfigError, SchemaError, ToolError
 from clawkit.mcp import oauth
 from clawkit.mcp.connected_server import McpSession, propose
 from clawkit.mcp.definitions import (
+    FEATURES,
     ToolListing,
+    accept,
+    digest,
     fingerprint,
     header_values,
     is_wanted,
@@ -26,6 +29,7 @@ from clawkit.mcp.definitions import (
     write_listing,
 )
 from clawkit.mcp.oauth import OAuthClient, OAuthGrant, TokenStore
+from clawkit.mcp.protocol import ToolEntry
 from clawkit.process.jsonrpc import ServerError
 
 
@@ -90,6 +94,63 @@ def test_what_was_listed_first_is_accepted_and_every_difference_waits() -> None:
     # Even after an empty list, and what no one uses is not pinned.
     assert [tool.name for tool in listed(listed(None), plain).waiting] == ["a"]
     assert listed(first, {**plain, "outputSchema": {"type": "object"}}).tools == first.tools
+
+
+EARLIER = {
+    "resources": {"uri": {"type": "string", "description": "The resource to read."}},
+    "prompts": {"name": {"type": "string"}, "arguments": {"type": "object"}},
+}
+
+
+def test_features_in_the_words_of_an_earlier_version_are_still_accepted(tmp_path: Path) -> None:
+    """Its listings do not say which tools were features."""
+    folder, entry = str(tmp_path / "mcp"), McpServer(command="/bin/a")
+    for accepted in (True, False):
+        stored = ToolListing(fingerprint(entry))
+        for name, properties in EARLIER.items():
+            schema = {"type": "object", "properties": properties, "additionalProperties": False}
+            tool = ToolEntry(name, schema, description="In other words.")
+            (stored.tools if accepted else stored.waiting).append(tool)
+            stored.pins |= {name: digest(tool)} if accepted else {}
+        write_listing(folder, "x", stored)
+        found = read_listing(folder, "x", entry)
+        assert found is not None
+        assert found.features == [*EARLIER]
+        assert (found.tools if accepted else found.waiting) == [*FEATURES.values()]
+        new = ToolListing(fingerprint(entry))
+        update(found, new, [], EARLIER)
+        assert (new.tools if accepted else new.waiting) == [*FEATURES.values()]
+        accept(new)
+        assert new.pins == dict.fromkeys(EARLIER, "feature")
+
+
+def test_a_listing_names_its_features_and_pins_no_text_of_them(tmp_path: Path) -> None:
+    folder, entry = str(tmp_path / "mcp"), McpServer(command="/bin/a")
+    stored = ToolListing(fingerprint(entry))
+    update(None, stored, [], ["prompts"])
+    stored.tools = [msgspec.structs.replace(stored.tools[0], description="Old.", input_schema={})]
+    write_listing(folder, "x", stored)
+    found = read_listing(folder, "x", entry)
+    assert found is not None
+    assert found.tools == [FEATURES["prompts"]]
+
+
+@pytest.mark.parametrize("is_alike", [True, False])
+def test_a_tool_with_the_name_of_a_feature_is_the_servers_own(is_alike: bool) -> None:
+    """Even one that looks the same, and it replaces the feature only if a person accepts it."""
+    tool = msgspec.to_builtins(FEATURES["resources"])
+    tool |= {} if is_alike else {"inputSchema": {"type": "object"}}
+    first = ToolListing("f")
+    update(None, first, raw(tool), ["resources", "prompts"])
+    assert first.features == ["prompts"]
+    before, after = ToolListing("f"), ToolListing("f")
+    update(None, before, [], ["resources"])
+    update(before, after, raw(tool), ["resources"])
+    assert (after.tools, [each.name for each in after.waiting]) == ([], ["resources"])
+    assert after.features == []
+    later = ToolListing("f")
+    update(first, later, [], ["resources"])
+    assert (later.tools, later.waiting) == ([], [FEATURES["resources"]])
 
 
 def test_names_and_values_with_hidden_characters_are_refused() -> None:

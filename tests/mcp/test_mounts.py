@@ -10,12 +10,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.mcp.parts import SERVER, Approver, entry, error, mounts, names, notes, open_kit, until
 
 from clawkit import Agent, Toolkit
 from clawkit.core.call import CallRequest, call
 from clawkit.core.context import Scope, Sender
+from clawkit.mcp.definitions import FEATURES
 from clawkit.mcp.tools import allowed_servers
 from clawkit.runtime import load_config
 from clawkit.testing import ScriptedModel
@@ -126,6 +128,17 @@ async def test_resources_and_prompts_are_listed_and_read(workspace: Path, tmp_pa
             assert said in (await kit.call(tool, params)).as_text()
 
 
+async def test_a_tool_with_the_name_of_a_feature_is_called_as_a_tool(
+    workspace: Path, tmp_path: Path
+) -> None:
+    """Even if its definition is the same."""
+    own = msgspec.json.encode(FEATURES["resources"]).decode()
+    server = entry(tmp_path, "feature", env={"DEFINITION": own})
+    async with open_kit(workspace, {"srv": server}) as kit:
+        await kit.call("srv__resources")
+    assert "call resources" in notes(tmp_path)
+
+
 async def test_progress_is_an_update_and_cancelling_the_call_cancels_the_request(
     workspace: Path, tmp_path: Path
 ) -> None:
@@ -208,7 +221,10 @@ async def test_the_workspace_does_not_decide_what_runs(
     own, link = workspace / ".venv" / "bin", tmp_path / "bin"
     own.mkdir(parents=True)
     link.symlink_to(own)
-    monkeypatch.setenv("PATH", f"{own}:{link}:{os.environ['PATH']}")
+    loop = workspace / "loop"
+    loop.symlink_to(loop)
+    inside = {str(own), str(link), f"/{own}", f"{loop}/bin", ".venv/bin", ""}
+    monkeypatch.setenv("PATH", ":".join((*inside, os.environ["PATH"])))
     (workspace / "served.py").write_text("raise SystemExit('the one in the workspace')")
     server = entry(tmp_path, sandbox=sandbox, env={"PYTHONPATH": str(tmp_path / "lib")})
     (tmp_path / "lib").mkdir()
@@ -220,7 +236,7 @@ async def test_the_workspace_does_not_decide_what_runs(
     assert found["cwd"].startswith(os.environ["CLAWKIT_HOME"])
     folders = found["env"]["PATH"].split(":")
     assert folders
-    assert {str(own), str(link)}.isdisjoint(folders)
+    assert inside.isdisjoint(folders)
 
 
 async def test_a_server_that_is_in_the_workspace_needs_its_directory(workspace: Path) -> None:

@@ -23,6 +23,7 @@ from clawkit.errors import ToolInputError
 from clawkit.memory.chunks import MAX_WEIGHT, split_note
 from clawkit.memory.files import MAX_FILE_BYTES, NoteFiles
 from clawkit.memory.index import RANGES, MemoryIndex
+from clawkit.memory.protocols import Corpus
 from clawkit.memory.service import LocalMemory
 from clawkit.memory.settings import settings_of
 from clawkit.memory.words import read_terms
@@ -179,22 +180,27 @@ def test_a_query_with_frequent_words_compares_a_bounded_number(tmp_path: Path) -
     notes["memory/x.md"] = "common rarity"
     index = MemoryIndex(str(tmp_path / "home" / "index.sqlite"))
     write_notes(tmp_path / "work", notes)
+
+    def match(terms: list[str], corpus: Corpus, limit: int) -> list[tuple[int, float]]:
+        found = (index.match(group, corpus, limit) for group in index.groups(terms))
+        return next(filter(None, found), [])
+
     try:
         index.sync(NoteFiles(str(tmp_path / "work")), None, stop=threading.Event())
         # The rare word is enough; those in all notes would each be compared 12,000 times.
         asked = ["common", "frequent", "usual", "rarities"]
-        assert len(index.match(asked, "memory", 100)) == 1
-        assert len(index.match(asked[:3], "memory", 100)) == 100
+        assert len(match(asked, "memory", 100)) == 1
+        assert len(match(asked[:3], "memory", 100)) == 100
         # A word that no note has is not one that is enough.
-        assert len(index.match(["unheard", *asked[:3]], "memory", 100)) == 100
-        assert index.match(["unheard"], "memory", 100) == []
+        assert len(match(["unheard", *asked[:3]], "memory", 100)) == 100
+        assert match(["unheard"], "memory", 100) == []
         # Nor is one that only the other corpus has.
-        assert index.match(["rarities", *asked[:3]], "sessions", 100) == []
+        assert match(["rarities", *asked[:3]], "sessions", 100) == []
         sql = "INSERT INTO words (rowid, body) VALUES (?, 'common heron')"
         session = RANGES["sessions"][0] + 1
         index.run(lambda db: db.execute(sql, (session,)), write=True)
-        assert len(index.match(["heron", *asked[:3]], "memory", 100)) == 100
-        assert [id_ for id_, _ in index.match(asked, "sessions", 100)] == [session]
+        assert len(match(["heron", *asked[:3]], "memory", 100)) == 100
+        assert [id_ for id_, _ in match(asked, "sessions", 100)] == [session]
     finally:
         index.close()
 
@@ -462,7 +468,8 @@ def test_any_query_can_be_asked(tmp_path: Path) -> None:
 
     @given(st.text(max_size=300))
     def ask(query: str) -> None:
-        index.match(read_terms(query, index.split), "all", 10)
+        for group in index.groups(read_terms(query, index.split)):
+            index.match(group, "all", 10)
 
     try:
         ask()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from tests.memory.test_service import memory, write_notes
 
 from clawkit.errors import ToolAuthorizationError
 from clawkit.memory.index import MemoryIndex
+from clawkit.memory.protocols import Corpus
 from clawkit.memory.search import CANDIDATES, SNIPPET_CHARS, choose, cut_snippet, mix, recency
 
 
@@ -86,6 +87,9 @@ class Sessions:
     def may_see(self, id_: str) -> bool:
         return id_ != "s2"
 
+    def visible(self) -> Collection[str] | None:
+        return self.said.keys() - {"s2"}
+
 
 async def test_past_sessions_are_found_if_that_is_configured(tmp_path: Path) -> None:
     write_notes(tmp_path / "work", {"MEMORY.md": "A heron lives here."})
@@ -125,6 +129,9 @@ async def test_hidden_sessions_take_no_places_of_what_can_be_seen(tmp_path: Path
         def may_see(self, id_: str) -> bool:
             return id_ == "s1"
 
+        def visible(self) -> Collection[str] | None:
+            return ["s1"]
+
     async with memory(tmp_path, "{sources: ['memory', 'sessions']}", Many()) as service:
         for corpus, paths in (
             ("sessions", {"sessions/s1"}),
@@ -132,6 +139,51 @@ async def test_hidden_sessions_take_no_places_of_what_can_be_seen(tmp_path: Path
         ):
             hits = (await service.search("heron", corpus=corpus)).hits  # type: ignore[arg-type]
             assert {hit.path for hit in hits} == paths
+
+
+BOTH = "{sources: ['memory', 'sessions']}"
+
+
+class Hidden(Sessions):
+    def __init__(self, *said: str) -> None:
+        super().__init__()
+        texts = enumerate(("User: zebra here", "User: quokka here", *said))
+        self.said = {f"s{number}": text for number, text in texts}
+
+    def may_see(self, id_: str) -> bool:
+        return id_ in ("s0", "s1")
+
+    def visible(self) -> Collection[str] | None:
+        return ["s0", "s1"]
+
+
+@pytest.mark.parametrize("corpus", ["memory", "sessions", "all"])
+async def test_scores_do_not_tell_which_words_hidden_sessions_have(
+    tmp_path: Path, corpus: Corpus
+) -> None:
+    filler = {f"memory/{number}.md": f"filler{number} words" for number in range(40)}
+    write_notes(
+        tmp_path / "work",
+        {"memory/a.md": "zebra alpha", "memory/b.md": "quokka alpha", **filler},
+    )
+    found = []
+    for said in ("nothing of", "merger zebra", "zebra zebra"):
+        # All have the same length.
+        async with memory(tmp_path, BOTH, Hidden(*[f"User: {said} interest"] * 8)) as service:
+            await service.index(rebuild=True)
+            hits = (await service.search("zebra quokka", corpus=corpus, min_score=0)).hits
+            found.append([(hit.path, hit.score) for hit in hits])
+    assert found[0] == found[1] == found[2]
+    assert found[0]
+
+
+async def test_a_hidden_match_of_a_rare_word_does_not_replace_visible_ones(tmp_path: Path) -> None:
+    sections = "\n".join(f"# part {number}\n\ncommon {'pad ' * 350}\n" for number in range(550))
+    write_notes(tmp_path / "work", {f"memory/{number}.md": sections for number in range(20)})
+    async with memory(tmp_path, BOTH, Hidden("User: rarity")) as service:
+        await service.index()
+        assert (await service.status()).chunks > 10_000
+        assert (await service.search("rarity common", corpus="all")).hits
 
 
 async def test_another_process_gives_the_number_of_a_passage_to_a_hidden_session(

@@ -15,6 +15,7 @@ from tests.tables import table
 from clawkit.config.load import loads
 from clawkit.sessions.protocols import Filter
 from clawkit.sessions.store import SessionStore
+from clawkit.sessions.transcripts import AgentTranscripts
 from clawkit.sessions.visibility import (
     Mode,
     Requester,
@@ -259,3 +260,18 @@ def test_lists_show_what_the_decision_allows(store: SessionStore) -> None:
                                     sight,
                                 )
                             }
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+def test_memory_shows_the_same_sessions_one_by_one_and_at_once(tmp_path: Path, mode: Mode) -> None:
+    store = SessionStore(str(tmp_path / "sessions.sqlite"))
+    main, side = (store.create("main", workspace="/", name=name) for name in ("main", "side"))
+    store.create("main", workspace="/", name="child", parent=side.id)
+    store.create("other", workspace="/", name="main")
+    for id_, key in ((main.id, main.key), (side.id, side.key), ("", "agent:main:new")):
+        seen = AgentTranscripts(store, Requester(id_, key, "main"), Sight(mode=mode))
+        at_once = seen.visible()
+        one_by_one = {each for each in seen.stamps() if seen.may_see(each)}
+        assert set(seen.stamps() if at_once is None else at_once) == one_by_one
+        sees_all = mode in ("agent", "all") or (mode, id_) == ("tree", main.id)
+        assert (at_once is None) == sees_all

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from clawkit.agent.assemble import assemble
 from clawkit.automation import SessionCron, open_cron
+from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope, Sender
 from clawkit.cron.jobs import RUNNING
@@ -31,13 +33,14 @@ def use(
     import msgspec
 
     scope = scope or Scope(session=MAIN, sender=Sender(owner=True))
-    session = SessionCron(load_config(config or {}), scope, params.pop("tools", ()))
+    loaded = load_config(config or {})
+    session = SessionCron(loaded, scope, assemble(loaded.config, scope))
     return session.run(msgspec.convert(params, Params))
 
 
-def refused(scope: Scope | None = None, **params: Any) -> str:
+def refused(scope: Scope | None = None, config: dict[str, Any] | None = None, **params: Any) -> str:
     with pytest.raises(ToolError) as caught:
-        use(scope, **params)
+        use(scope, config, **params)
     return str(caught.value)
 
 
@@ -184,11 +187,11 @@ def test_a_job_uses_no_tool_that_its_session_does_not_have(part: dict[str, Any],
     """Policy may have removed it for this model only, and the job has no model."""
     job = {"name": "x", "every": "1h", **part}
     job = {key: job[key] for key in job if key != "every" or "schedule" not in part}
-    words = f"this job would use {tool}, which this session does not have"
-    assert words in refused(action="add", job=job, tools=("read", "cron"))
+    words, deny = f"tools that this session lacks: {tool}", {"tools": {"deny": [tool]}}
+    assert words in refused(None, deny, action="add", job=job)
     use(action="add", job=JOB)
-    assert words in refused(action="update", jobId="tea", patch=part)
-    assert use(action="add", job=job, tools=(tool,))["name"] == "x"
+    assert words in refused(None, deny, action="update", jobId="tea", patch=part)
+    assert use(action="add", job=job)["name"] == "x"
 
 
 async def test_what_policy_removes_for_a_model_is_not_in_its_jobs(tmp_path: Path) -> None:
@@ -198,8 +201,95 @@ async def test_what_policy_removes_for_a_model_is_not_in_its_jobs(tmp_path: Path
     for model in ("some/model", "other/model"):
         async with open_kit(tmp_path, config=deny, owner=True, model=model) as kit:
             said.append((await kit.call("cron", {"action": "add", "job": job})).as_text())
-    assert "this job would use exec" in said[0]
+    assert "tools that this session lacks: exec" in said[0]
     assert '"name": "x"' in said[1]
+
+
+OWNER = Sender(owner=True)
+WEAK, STRONG = ModelRef("weak", "m"), ModelRef("strong", "m")
+BY_MODEL = {
+    "tools": {"byProvider": {"weak": {"deny": ["exec"]}}},
+    "agents": {"defaults": {"model": "strong/m", "models": {"strong/m": {"alias": "best"}}}},
+}
+ALONE = {**JOB, "sessionTarget": "isolated"}
+
+
+def payload(**more: Any) -> dict[str, Any]:
+    return {**ALONE, "payload": {"kind": "agentTurn", "message": "Tea?", **more}}
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"action": "add", "job": ALONE},
+        {"action": "add", "job": payload(model="strong/m")},
+        {"action": "add", "job": payload(model="best")},
+        {"action": "add", "job": payload(toolsAllow=["read", "code_execution"])},
+        {"action": "add", "job": {**JOB, "sessionTarget": "session:notes"}},
+        {"action": "add", "job": {"every": "1h", "name": "x", "text": "Tea?"}},
+        {"action": "update", "jobId": "tea", "patch": {"message": "x"}},
+        {"action": "wake", "text": "x", "mode": "now"},
+        {"action": "wake", "text": "x", "mode": "now", "sessionKey": "agent:main:notes"},
+    ],
+)
+def test_no_turn_has_tools_that_the_session_lacks(params: dict[str, Any]) -> None:
+    weak, strong = (Scope(session=MAIN, sender=OWNER, model=each) for each in (WEAK, STRONG))
+    use(strong, BY_MODEL, action="add", job=ALONE)
+    assert "tools that this session lacks: code_execution" in refused(weak, BY_MODEL, **params)
+
+
+def test_turns_with_the_tools_of_the_session_or_fewer_are_allowed() -> None:
+    weak = Scope(session=MAIN, sender=OWNER, model=WEAK)
+    store = SessionStore(locate_store("", os.environ))
+    stored = LiveSession.open(store, "main", "main", "/")
+    stored.update(model_override="weak/m")
+    stored.close()
+    for job in (payload(model="weak/m"), payload(toolsAllow=["read"]), JOB):
+        assert use(weak, BY_MODEL, action="add", job=job)["name"] == "tea"
+    assert use(weak, BY_MODEL, action="wake", text="x", mode="now")["ok"]
+
+
+def test_tools_of_a_sender_and_withheld_ones_are_limits_for_jobs() -> None:
+    config = {"tools": {"toolsBySender": {"id:bob": {"deny": ["exec"]}}}}
+    bob = Scope(session=MAIN, sender=Sender(owner=True, id="bob"))
+    client = Scope(session="mcp", sender=OWNER, withheld=(("exec", "not here"),))
+    for scope in (bob, client):
+        assert "lacks: code_execution, exec" in refused(scope, config, action="add", job=ALONE)
+        few = payload(toolsAllow=["read", "ls"])
+        assert use(scope, config, action="add", job=few)["name"] == "tea"
+
+
+def test_an_invalid_model_of_a_job_is_refused() -> None:
+    said = refused(action="add", job=payload(model="a b"))
+    assert said.startswith("payload.model: model reference 'a b'")
+
+
+def test_a_job_keeps_its_author_until_a_model_changes_what_it_does() -> None:
+    jobs, job = open_cron(load_config({})), use(action="add", job=JOB)
+
+    def author() -> Any:
+        return jobs.store.find(job["id"]).job.author
+
+    first = author()
+    assert (first.model, first.sender) == (None, OWNER)
+    other = Scope(session=MAIN, sender=OWNER, model=STRONG)
+    jobs.update("tea", {"message": "Coffee?"}, by="operator")
+    use(other, action="update", jobId="tea", patch={"enabled": False})
+    assert author() == first
+    use(other, action="update", jobId="tea", patch={"message": "x"})
+    assert author().model == STRONG
+    assert "author" not in use(action="get", jobId="tea")
+    for by in ("model", "operator"):
+        with pytest.raises(ToolError, match="author: clawkit sets it"):
+            jobs.update("tea", {"author": None}, by=by)
+
+
+async def test_jobs_have_the_limits_of_the_current_model(tmp_path: Path) -> None:
+    async with open_kit(tmp_path, config=BY_MODEL, owner=True, model="strong/m") as kit:
+        assert not (await kit.call("cron", {"action": "add", "job": ALONE})).is_error
+        kit.alter(model=WEAK)
+        said = (await kit.call("cron", {"action": "add", "job": ALONE})).as_text()
+    assert "tools that this session lacks" in said
 
 
 URL = "https://evil.example/x"

@@ -6,10 +6,9 @@ from typing import Any
 
 from tests.tables import table
 
-from clawkit.call_summary import summarize_params
+from clawkit.call_summary import has_failed, summarize_params
 from clawkit.ui.calls import (
     diff_rows,
-    has_failed,
     head_lines,
     more_of,
     outcome,

@@ -53,6 +53,8 @@ class Assembly(Struct, frozen=True, dict=True):
     decision: PolicyDecision
     rules: tuple[Rule, ...]
     warnings: tuple[str, ...]
+    registry: Mapping[str, Registered]
+    """The loaded tools, before policy."""
     deferral: Deferral = Deferral()
 
     @cached_property
@@ -82,6 +84,12 @@ class Assembly(Struct, frozen=True, dict=True):
         off = len(self.off)
         deferred = len(self.deferral.names)
         return InForce(tuple(self.direct), len(self.refused) - off, off, deferred)
+
+    def lost_in(self, config: Config, scope: Scope) -> list[str]:
+        """The tools of this run that policy would remove in another scope."""
+        decision = apply_policy(config, scope, _subjects_of(self.registry))
+        decision = _deny_more(decision, dict(scope.withheld), self.rules)
+        return [name for name in self.tools if not decision.verdicts[name].kept]
 
     def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         """The decision of `tools.rules` on one call."""
@@ -165,12 +173,7 @@ def _assemble(inputs: _Inputs) -> Assembly:
             if each.source == CALLER:
                 raise
             conflicts.append(str(error))
-    subjects = [
-        Subject(name, found.source, found.tool.owner_only, found.optional)
-        if (found := registry.get(name))
-        else Subject(name)
-        for name in {**CATALOG, **registry}
-    ]
+    subjects = _subjects_of(registry)
     decision = apply_policy(config, scope, subjects)
     sources = {subject.name: subject.source for subject in subjects}
     rules, remarks = compile_rules(config.tools.rules, Universe.of(sources))
@@ -187,11 +190,20 @@ def _assemble(inputs: _Inputs) -> Assembly:
         decision = _deny_more(decision, dict.fromkeys(CONTROLS, deferral.why_not), ())
     remarks += _remarks_on_rules(rules, registry)
     warnings = (*decision.warnings, *remarks, *dict.fromkeys(conflicts))
-    assembly = Assembly(tools, sources, decision, rules, warnings, deferral)
+    assembly = Assembly(tools, sources, decision, rules, warnings, registry, deferral)
     if deferral.names:
         about = deferral.names, sources, assembly.refused
         tools.update(make_controls(config.tools.deferral(), tools, *about))
     return assembly
+
+
+def _subjects_of(registry: Mapping[str, Registered]) -> list[Subject]:
+    return [
+        Subject(name, found.source, found.tool.owner_only, found.optional)
+        if (found := registry.get(name))
+        else Subject(name)
+        for name in {**CATALOG, **registry}
+    ]
 
 
 def load_tool(entry: CatalogEntry, config: Config, scope: Scope) -> Tool | str:

@@ -20,13 +20,13 @@ def default_model(config: Config, agent: str) -> ModelRef | None:
         name = choice.primary if isinstance(choice, ModelChoice) else choice
         if name:
             try:
-                return _find_model(config, agent, name)
+                return find_model(config, agent, name)
             except ValueError as error:
                 raise ConfigError([Issue(key, str(error))]) from None
     return None
 
 
-def _find_model(config: Config, agent: str, name: str) -> ModelRef:
+def find_model(config: Config, agent: str, name: str) -> ModelRef:
     """The model of an alias, a full name, or an id alone. Raises `ValueError` if it is invalid:
     policy depends on the provider, so it is never guessed."""
     layers = (

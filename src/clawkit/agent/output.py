@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from clawkit.core.tool import make_validator
+from clawkit.core.tool import make_validator, why_no_schema
 from clawkit.text import one_line
 
 AGAIN = (
@@ -24,8 +25,7 @@ def schema_of(output_type: Any) -> str:
     try:
         schema = make()
     except TypeError as error:
-        # Only the last line names the type; the others are about options of msgspec.
-        raise TypeError(f"output_type: {str(error).splitlines()[-1]}") from None
+        raise TypeError(f"output_type: {why_no_schema(error)}") from None
     return msgspec.json.encode(schema).decode()
 
 
@@ -48,6 +48,23 @@ def read_output(output_type: Any, text: str) -> Any:
         return msgspec.json.decode(body, type=output_type)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except ValueError as error:
+        raise ValueError(one_line(_reason(error), 500)) from None
+
+
+def _reason(error: Any) -> str:
+    """What is wrong; pydantic's own text has several lines, and URLs."""
+    if not hasattr(error, "errors"):
+        return str(error)
+    found = ((".".join(map(str, each["loc"])), each["msg"]) for each in error.errors())
+    return "; ".join(f"{place}: {said}" if place else said for place, said in found)
+
+
+def name_of(output_type: Any) -> str:
+    """The name of a type in messages, without modules."""
+    if isinstance(output_type, type):
+        return output_type.__name__
+    return re.sub(r"(\w+\.)+", "", str(output_type))
 
 
 def read_value(schema: Mapping[str, Any], text: str) -> Any:

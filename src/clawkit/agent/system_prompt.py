@@ -83,10 +83,10 @@ def read_workspace_files(
     workspace: str,
     names: tuple[str, ...] = NAMES,
     *,
+    redact: Callable[[str], str],
+    may_read: Callable[[str], bool],
     max_chars: int | None = None,
     max_total_chars: int | None = None,
-    redact: Callable[[str], str] = str,
-    may_read: Callable[[str], bool] = lambda _path: True,
 ) -> list[WorkspaceFile]:
     """The files that exist and are not empty, in order, truncated to the limits. `redact` removes
     secrets; `may_read` says whether rules let a model read where a link leads."""

@@ -36,7 +36,8 @@ class _Beats:
         self.agents = self.loaded.config.agents.ids()
 
     def facts(self, agent: str) -> BeatFacts:
-        return automation.heartbeat_facts(self.loaded, self.cron, self.sessions, agent)[0]
+        # The text of the file is not shown.
+        return automation.heartbeat_facts(self.loaded, self.cron, self.sessions, agent, str)[0]
 
     def show(self, agent: str) -> dict[str, Any]:
         facts, row = self.facts(agent), self.cron.heartbeat_job(agent)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from clawkit.agent import events
 from clawkit.agent.events import Ended, Event, TurnEnded
-from clawkit.call_summary import summarize_params, summarize_source
+from clawkit.call_summary import ending, has_failed, summarize_params, summarize_source
 from clawkit.cli.console import GREY, YELLOW, echo, is_terminal
 from clawkit.config.modelref import OPERATOR
 from clawkit.text import human_time, one_line, printable
@@ -99,6 +100,8 @@ class PlainOutput(TurnOutput):
         self._streamed: list[str] = []
         """Pieces of this answer so far; they are void if the request is retried."""
         self._is_live = is_terminal(sys.stdout)
+        self._calls: dict[str, str] = {}
+        """The calls so far, for news about them."""
         self._held_back: list[str] | None = None
         """Failed calls, which the operator repeats in its answer; None for any other model."""
         self._is_exchange = False
@@ -138,15 +141,7 @@ class PlainOutput(TurnOutput):
                 self._note(f"{reason}{void}{asks}", YELLOW)
                 self._streamed = []
             case events.ToolHappened(event=happened):
-                if happened["type"] == "start":
-                    words = summarize_params(happened.get("params"), _SHOWN)
-                    self._note(f"{happened['tool']} {words}")
-                elif happened["type"] == "end" and happened.get("isError"):
-                    words = f"{happened['tool']} failed: {happened.get('error', '')}"
-                    if self._held_back is None:
-                        self._note(words, YELLOW)
-                    else:
-                        self._held_back.append(words)
+                self._show_call(happened)
             case events.Said(message=message, steering=is_steering) if message.source is not None:
                 if message.source.kind == "session" and not is_steering:
                     self._is_exchange = True
@@ -164,6 +159,25 @@ class PlainOutput(TurnOutput):
                 held_back, self._held_back = self._held_back or (), None
                 for words in held_back:
                     self._note(words, YELLOW)
+
+    def _show_call(self, event: Mapping[str, Any]) -> None:
+        kind, tool, id_ = event["type"], event["tool"], event.get("callId", "")
+        if kind == "start":
+            self._calls[id_] = f"{tool} {summarize_params(event.get('params'), _SHOWN)}"
+            self._note(self._calls[id_])
+        elif kind == "end" and has_failed(event):
+            words = f"{tool} failed: {event.get('error') or ending(event)}"
+            if self._held_back is None:
+                self._note(words, YELLOW)
+            else:
+                self._held_back.append(words)
+        elif kind == "notice":
+            colour = YELLOW if has_failed(event) else GREY
+            if how := ending(event):
+                return self._note(f"{self._calls.get(id_, tool)}: {how}", colour)
+            texts = (str(each.get("text", "")) for each in event.get("content", ()))
+            self._note("\n".join(texts) or tool, colour)
+        return None
 
     def finish(self, ended: TurnEnded) -> None:
         self._end_line()

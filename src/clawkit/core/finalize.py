@@ -6,6 +6,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from clawkit.call_summary import ENDING, has_failed
 from clawkit.content import Block, Image, Text
 from clawkit.core.result import Result, error_message, to_text
 from clawkit.redact import Redactor
@@ -34,8 +35,11 @@ def finalize(result: Result, *, redactor: Redactor, context_window: int | None) 
 
 def for_event(result: Result, redactor: Redactor, *, brief: bool = False) -> dict[str, Any]:
     """The result for listeners: shortened, without images, strictly redacted. If `brief`, only
-    whether and why the call failed."""
+    whether and why the call or its command failed."""
     event: dict[str, Any] = {} if brief else _shown(result, redactor)
+    if brief and not result.is_error and has_failed({"details": result.details}):
+        ended = {key: result.details.get(key) for key in ENDING}
+        event["details"] = redactor.data(ended, strict=True)
     event["isError"] = result.is_error
     if event["isError"]:
         message = redactor.strict(error_message(result.details) or result.as_text())

@@ -106,7 +106,7 @@ def ways_of(path: str) -> tuple[str, ...]:
     Raises `ToolInputError` if there are too many."""
     ways: list[str] = []
     for _ in range(_MAX_LINKS):
-        ways.append(os.path.normpath(path))
+        ways.append(os.path.normpath(path).replace("//", "/"))  # it keeps two at the start
         step = _follow_one(path)
         if step is None:
             return tuple(dict.fromkeys(ways))

@@ -115,6 +115,11 @@ def make_pattern(pattern: str) -> Callable[[str], bool]:
         ) from None
 
 
+def why_no_schema(error: Exception) -> str:
+    """Why a type has no schema. Of the text of msgspec, only the last line names the type."""
+    return one_line(str(error).strip().rpartition("\n")[2], 200) or type(error).__name__
+
+
 Execute = Callable[[Any, Context], Awaitable[object]]
 EffectsOf = Callable[[Any, Context], Iterable[Effect]]
 
@@ -209,9 +214,8 @@ class Tool:
                     (self.struct,), ref_template="#/$defs/{name}"
                 )
             except TypeError as error:
-                # Only the last line names the type; the others are about options of msgspec.
-                reason = one_line(str(error).splitlines()[-1], 200)
-                raise SchemaError(f"{self.name}: the parameters have no schema: {reason}") from None
+                reason = f"the parameters have no schema: {why_no_schema(error)}"
+                raise SchemaError(f"{self.name}: {reason}") from None
             for part in parts.values():
                 part.pop("title", None)
                 part.pop("description", None)

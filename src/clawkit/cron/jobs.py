@@ -14,7 +14,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.shared import Thinking
+from clawkit.core.context import Scope, Sender
 from clawkit.cron.schedule import Schedule, Stream, read_schedule, write_schedule
 from clawkit.errors import ToolInputError
 from clawkit.text import nearest, one_line
@@ -133,6 +135,18 @@ class Pacing(Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unk
     max: Annotated[int, Meta(ge=1_000)] = 7 * 86_400_000
 
 
+class JobAuthor(Struct, frozen=True):
+    """The model session that created a job or changed it last."""
+
+    model: ModelRef | None
+    sender: Sender
+    withheld: tuple[tuple[str, str], ...]
+
+    def within(self, scope: Scope) -> Scope:
+        """The scope of a run, limited to what the author may do."""
+        return replace(scope, model=self.model, sender=self.sender, withheld=self.withheld)
+
+
 class Job(
     Struct,
     frozen=True,
@@ -168,6 +182,8 @@ class Job(
     grants: tuple[str, ...] = ()
     """Commands that a person approved for this job in advance. Any change of the job removes
     them."""
+    author: JobAuthor | None = None
+    """None for a job of a person. Runs have no tools that the author would not have."""
     created_at_ms: int = 0
     updated_at_ms: int = 0
 
@@ -302,6 +318,8 @@ def _build(fields: dict[str, Any], by: By, given: Mapping[str, Any]) -> Job:
     """Convert all fields at once. Raises a `ToolInputError` that names invalid fields."""
     if by == "model" and "grants" in given:
         raise ToolInputError("grants: only a person can allow commands (clawkit cron edit --grant)")
+    if "author" in given:
+        raise ToolInputError("author: clawkit sets it")
     if re.match(r"heartbeat:|hook:", str(given.get("declarationKey", ""))):
         raise ToolInputError("declarationKey: this name is reserved for clawkit")
     try:
@@ -401,6 +419,7 @@ def show_job(job: Job, state: JobState, next_ms: int | None) -> dict[str, Any]:
     shown["delivery"] = {"mode": "none"} | shown.get("delivery", {})
     told = msgspec.to_builtins(state)
     told.pop("reportedError", None)
+    shown.pop("author", None)
     if next_ms is not None:
         told["nextRunAtMs"] = shown["nextRunAtMs"] = next_ms
     if "lastRunStatus" in told:

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-
 from clawkit.config.sections.shared import SsrfPolicy
-from clawkit.cron.jobs import Job, JobAlert, ScriptPayload
-from clawkit.cron.schedule import OnExit, Stream
+from clawkit.cron.jobs import Job, JobAlert
 from clawkit.errors import ToolAuthorizationError
 from clawkit.net.addresses import is_listed, parse_url
 from clawkit.net.route import NetError
 from clawkit.text import one_line
 
-_USES = {OnExit: "exec", Stream: "exec", ScriptPayload: "code_execution"}
-"""The tools that parts of jobs use."""
-
 
 def check_limits(
-    job: Job,
-    before: Job | None,
-    agent: str,
-    session: str,
-    policy: SsrfPolicy,
-    tools: Container[str],
+    job: Job, before: Job | None, agent: str, session: str, policy: SsrfPolicy
 ) -> None:
     """Refuse settings that only people may choose; `before` is the old job, `agent` and `session`
-    are the requesters, with these `tools`. Raises `ToolAuthorizationError`."""
+    are the requesters. Raises `ToolAuthorizationError`."""
     if job.agent_id != (before.agent_id if before else agent):
         raise ToolAuthorizationError("a job must run with the agent that creates it")
     if job.declaration_key:
         raise ToolAuthorizationError("declarationKey: only clawkit creates such jobs")
     if job.session_key != (before.session_key if before else session):
         raise ToolAuthorizationError("sessionKey is the session that creates the job; omit it")
-    for part in (job.schedule, job.payload):
-        if (tool := _USES.get(type(part))) and tool not in tools:
-            raise ToolAuthorizationError(
-                f"this job would use {tool}, which this session does not have"
-            )
     target = "announce", job.session_target.removeprefix("session:")
     for mode, to in {target, *_places(job)} - (_places(before) if before else set()):
         if mode == "webhook" and not _is_named(to, policy):

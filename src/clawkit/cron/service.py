@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -21,6 +21,8 @@ from clawkit.errors import ConflictError, ToolInputError
 
 RunMode = Literal["due", "force", "if-enabled"]
 SKIP_VARIABLE = "CLAWKIT_SKIP_CRON"
+Sign = Callable[[Job], Job]
+"""Returns a job with its author. Raises `ToolAuthorizationError`."""
 MAX_LISTED = 200
 MAX_WAITING = 20
 """Maximum waiting runs of a job."""
@@ -111,15 +113,15 @@ class CronService:
         by: By,
         session: str = "",
         agent: str = "",
-        tools: Container[str] = (),
+        sign: Sign = lambda job: job,
     ) -> dict[str, Any]:
-        """Add a job created by `session` and `agent`, with `tools`. Raises `ToolInputError`, and
+        """Add a job created by `session` and `agent`. Raises `ToolInputError`, and
         `ToolAuthorizationError` for values that a model must not choose."""
         now_ms = self._now_ms()
         job = read_job(raw, now_ms, by=by, session=session, agent=agent)
         if by == "model":
-            policy = self._settings.webhook_ssrf_policy
-            check_limits(job, None, agent, session, policy, tools)
+            check_limits(job, None, agent, session, self._settings.webhook_ssrf_policy)
+        job = sign(job)
         planned_ms = first_planned(job, now_ms)
         row = self.store.add(job, planned_ms, next_slot(job, planned_ms))
         self._tell("added", row)
@@ -132,15 +134,15 @@ class CronService:
         *,
         by: By,
         agent: str = "",
-        tools: Container[str] = (),
+        sign: Sign = lambda job: job,
     ) -> dict[str, Any]:
         now_ms, found = self._now_ms(), self.store.find(id_)
 
         def edit(row: JobRow) -> tuple[Job, JobState, int, int | None]:
             job = patch_job(row.job, raw, now_ms, by=by)
             if by == "model":
-                policy = self._settings.webhook_ssrf_policy
-                check_limits(job, row.job, agent, "", policy, tools)
+                check_limits(job, row.job, agent, "", self._settings.webhook_ssrf_policy)
+            job = sign(job) if job.revision != row.job.revision else job
             return _after_change(row, job, now_ms)
 
         row = self.store.change(found.job.id, edit)

@@ -99,7 +99,8 @@ class Heartbeats:
 
     def facts(self, agent: str) -> tuple[heartbeat.BeatFacts, str]:
         loaded, cron = self._gateway.loaded, self._automation.jobs()
-        found = heartbeat_facts(loaded, cron, self._gateway.store, agent)
+        mask = self._gateway.redactor.text
+        found = heartbeat_facts(loaded, cron, self._gateway.store, agent, mask)
         self._known[agent] = found[0]
         return found
 

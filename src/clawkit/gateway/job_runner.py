@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from clawkit.agent.events import no_listener
 from clawkit.automation import WEB_ANSWER, cron_store, leave
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import Cron
@@ -100,6 +101,17 @@ def is_granted(request: Question, grants: Sequence[str], place: str) -> bool:
     directory than `place`, other variables or more access are not granted."""
     is_here = os.path.realpath(request.cwd or place) == os.path.realpath(place)
     return request.tool == "exec" and request.plain and is_here and request.command in grants
+
+
+def check_author(job: Job, kit: Toolkit, tool: str = "") -> None:
+    """Raise `ToolError` for a run with tools, or with this one, that the author of the job would
+    not have under the current settings."""
+    lost = kit.assembly.lost_in(kit.config, job.author.within(kit.run.scope)) if job.author else []
+    if names := ", ".join(name for name in lost if tool in ("", name)):
+        raise ToolError(
+            f"the run would have tools that the session which made this job lacks: {names}; to "
+            "allow them, add the job yourself (clawkit cron add)"
+        )
 
 
 class Automation:
@@ -273,6 +285,7 @@ class Automation:
                 job=job.id,
                 opening=opening,
                 timeout_s=turn.timeout_seconds or TURN_S,
+                check=lambda agent: check_author(job, agent.kit),
             )
         except ConflictError:  # another process has it open, such as a chat
             if not isinstance(payload, SystemEvent):
@@ -297,12 +310,18 @@ class Automation:
         timeout_s: float,
         owner: bool = True,
         settles: bool = True,
+        check: Callable[[Agent], None] = no_listener,
     ) -> Outcome:
         """Run one turn in a session and, if it settles, the turns that read the results of its
-        sub-agents. Raises `ToolError` if it cannot start."""
+        sub-agents. `check` may refuse its agent. Raises `ToolError` if it cannot start."""
         live, until = self._gateway.live, time.monotonic() + timeout_s
         run_id = f"cron-{uuid.uuid4()}"
         opened: list[tuple[Agent, float]] = []
+
+        def prepare(agent: Agent) -> None:
+            check(agent)
+            opened.append((agent, _spent(agent)))
+
         begin()
         RUNNING.set(job)
         try:
@@ -313,7 +332,7 @@ class Automation:
                 owner=owner,
                 mode="followup",
                 timeout_s=timeout_s,
-                prepare=lambda agent: opened.append((agent, _spent(agent))),
+                prepare=prepare,
                 opening=opening,
             )
         except GatewayError as error:
@@ -357,12 +376,14 @@ class Automation:
             session.id if session else "",
         )
 
-    def toolkit(self, job: Job) -> Toolkit:
-        """The tools of a job's agent, for calls without a model."""
+    def toolkit(self, job: Job, tool: str) -> Toolkit:
+        """The tools of a job's agent, for calls of one of them without a model. Raises `ToolError`
+        if the job's author does not have it."""
         agent = self.agent_of(job)
         place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
         loaded = self._gateway.loaded
         kit = Toolkit.open(loaded, workspace=place, agent=agent, session=session, owner=True)
+        check_author(job, kit, tool)
         kit.run.redactor.learn(self._gateway.live.secrets)
         if isinstance(services := kit.run.services, Services):
             alone = replace(kit.assembly.in_force, is_one_shot=True)
@@ -373,7 +394,7 @@ class Automation:
         self, job: Job, tool: str, given: dict[str, Any], begin: Callable[[], None]
     ) -> Outcome:
         """One tool call under the policy of the agent, without asking anyone."""
-        async with self.toolkit(job) as kit:
+        async with self.toolkit(job, tool) as kit:
             begin()
             result = await kit.call(tool, given)
         text, details = cut(result.as_text(), MAX_SUMMARY), result.details

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from clawkit.agent import events
 from clawkit.agent.events import Event, TurnEnded, no_listener
+from clawkit.call_summary import has_failed
 from clawkit.content import User
 from clawkit.gateway import formats
 from clawkit.gateway.hub import send
@@ -93,11 +94,11 @@ class GatewayRun(RunRecord, eq=False):
 
 def is_plain(event: Event) -> bool:
     """Whether plain output shows or needs an event: answers with text, starts and failures of
-    calls, and starts of sub-agents, which may ask questions."""
+    calls, news about earlier ones, and starts of sub-agents, which may ask questions."""
     match event:
         case events.ToolHappened(event=happened):
             kind = happened["type"]
-            return kind == "start" or (kind == "end" and bool(happened["isError"]))
+            return kind in ("start", "notice") or (kind == "end" and has_failed(happened))
         case events.Answered(message=message):
             return bool(message.text)
         case events.SubagentHappened(event=inner):

@@ -149,7 +149,7 @@ class Watches:
             return
         began = _noting(stream_last_started_at_ms=now_ms(), stream_last_exit_at_ms=UNSET)
         await self._change(row.job, began)
-        async with self._automation.toolkit(row.job) as kit:
+        async with self._automation.toolkit(row.job, "exec") as kit:
             command = await self._begin(kit, schedule.command, schedule.cwd)
             exit_ = await command.wait()
             tail = command.output.tail(MAX_TAIL)
@@ -187,7 +187,7 @@ class Watches:
         while shorts < MAX_SHORT:
             began = time.monotonic()
             await self._change(row.job, _noting(stream_last_started_at_ms=now_ms()))
-            async with self._automation.toolkit(row.job) as kit:
+            async with self._automation.toolkit(row.job, "exec") as kit:
                 command = await self._begin(kit, shlex.join(schedule.command), schedule.cwd)
                 await self._read(row, schedule, command, kit.run.redactor.text)
             await self._change(row.job, _noting(stream_last_exit_at_ms=now_ms()))

@@ -62,7 +62,10 @@ FEATURES: Mapping[str, ToolEntry] = {
         arguments={"type": "object", "additionalProperties": {"type": "string"}},
     ),
 }
-"""Tools for other features of a server. They are accepted like the tools that it defines."""
+"""Tools for other features of a server. They are accepted like the tools that it defines, but by
+name: their texts are clawkit's own, and may differ between versions."""
+_FEATURE = "feature"
+"""Their pin."""
 
 
 class ToolListing(Struct, omit_defaults=True, rename="camel"):
@@ -77,8 +80,30 @@ class ToolListing(Struct, omit_defaults=True, rename="camel"):
     """New and changed definitions, until a person accepts them."""
     pins: dict[str, str] = {}
     """Hashes of the accepted definitions."""
+    features: list[str] | None = None
+    """Which of the tools are `FEATURES`; None in a listing of an earlier version."""
     left_out: dict[str, str] = {}
     """Tools that cannot be used, and why."""
+
+    def pin(self, tool: ToolEntry) -> str:
+        return _FEATURE if tool.name in (self.features or ()) else digest(tool)
+
+    def renew_features(self) -> None:
+        """Replace stored features by the current ones."""
+        if self.features is None:
+            known = [_outline(each) for each in FEATURES.values()]
+            stored = (*self.tools, *self.waiting)
+            self.features = [each.name for each in stored if _outline(each) in known]
+            self.pins |= {each.name: self.pin(each) for each in self.tools}
+        own = {name: tool for name, tool in FEATURES.items() if name in self.features}
+        self.tools = [own.get(tool.name, tool) for tool in self.tools]
+        self.waiting = [own.get(tool.name, tool) for tool in self.waiting]
+
+
+def _outline(tool: ToolEntry) -> object:
+    """A definition without the texts that clawkit chose for features."""
+    schema = tool.input_schema
+    return tool.name, tool.title, {**schema, "properties": sorted(schema.get("properties", ()))}
 
 
 # Created before threads use them: msgspec may crash on concurrent first use.
@@ -102,6 +127,7 @@ def read_listing(folder: str, server: str, entry: McpServer) -> ToolListing | No
         return None
     except (OSError, *UNREADABLE):
         return ToolListing(fingerprint(entry))
+    found.renew_features()
     return found if found.fingerprint == fingerprint(entry) else None
 
 
@@ -128,9 +154,9 @@ def update(
     waiting or unusable."""
     tools = {tool.name: tool for tool in _usable(found, new.left_out)}
     new.pins = {} if old is None else dict(old.pins)
-    more = {each: FEATURES[each] for each in features if each not in tools}
-    for name, tool in (tools | more).items():
-        pin = digest(tool)
+    new.features = [each for each in features if each not in tools]
+    for name, tool in (tools | {each: FEATURES[each] for each in new.features}).items():
+        pin = new.pin(tool)
         if old is None or new.pins.get(name) == pin:
             new.pins[name] = pin
             new.tools.append(tool)
@@ -165,7 +191,7 @@ def accept(listing: ToolListing) -> list[str]:
     """Accept all waiting definitions; returns their names."""
     names = [tool.name for tool in listing.waiting]
     listing.tools += listing.waiting
-    listing.pins |= {tool.name: digest(tool) for tool in listing.waiting}
+    listing.pins |= {tool.name: listing.pin(tool) for tool in listing.waiting}
     listing.waiting = []
     return names
 

@@ -21,7 +21,7 @@ from clawkit.config.sections.plugins import Mcp, McpServer
 from clawkit.core.context import Context
 from clawkit.core.paths import is_below, ways_of
 from clawkit.core.tasks import in_thread
-from clawkit.errors import ClawkitError, ToolError
+from clawkit.errors import ClawkitError, ToolError, ToolInputError
 from clawkit.external import defuse
 from clawkit.mcp import definitions
 from clawkit.mcp.connected_server import CallExchange, McpSession
@@ -390,10 +390,13 @@ class Mounts:
 
 
 def _path_outside(path: str, workspace: str) -> str:
-    """A PATH without directories in the workspace, or reached by links in it."""
+    """A PATH without directories in the workspace, reached by links in it, or not resolvable."""
     top = os.path.realpath(workspace)
 
     def is_outside(folder: str) -> bool:
-        return not any(is_below(way, top) for way in ways_of(folder))
+        try:
+            return os.path.isabs(folder) and not any(is_below(way, top) for way in ways_of(folder))
+        except ToolInputError:  # a loop of links
+            return False
 
     return ":".join(filter(is_outside, path.split(":")))

@@ -78,7 +78,7 @@ def _tools(server: str, entry: McpServer, listing: definitions.ToolListing) -> I
     for remote, name in definitions.safe_names(server, defined).items():
         tool = defined[remote]
         title = tool.title or (tool.annotations and tool.annotations.title) or ""
-        run = _use_feature if tool == definitions.FEATURES.get(remote) else _call_tool
+        run = _use_feature if remote in (listing.features or ()) else _call_tool
         made = Tool(
             name,
             f"(MCP server {server}) {definitions.clean_text(tool.description or '')}".strip(),

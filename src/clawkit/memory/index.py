@@ -7,12 +7,15 @@ use it: each file is replaced in one transaction, and only if its content has ch
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from heapq import nlargest
 from itertools import accumulate
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -78,6 +81,9 @@ class PastSessions(Protocol):
 
     def may_see(self, id_: str) -> bool:
         """Whether the searching session may see this one."""
+
+    def visible(self) -> Collection[str] | None:
+        """All ids that it may see; None if it may see all."""
 
 
 class _Reading(Struct, frozen=True):
@@ -214,34 +220,70 @@ class MemoryIndex:
         """The words of a text, as split by the index."""
         return self.run(lambda db: _tokens(db, text, "unicode61", *_TOKENIZER))
 
-    def match(self, terms: Sequence[str], corpus: Corpus, limit: int) -> list[tuple[int, float]]:
-        """Passages with any of the terms, best first: number and score (higher is better). Frequent
-        terms, which hardly affect the order, are left out if they take too long."""
-        sql = (
-            "SELECT rowid, -rank FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
-            " ORDER BY rank LIMIT ?"
-        )
+    def groups(self, terms: Sequence[str]) -> Iterator[list[str]]:
+        """The terms in groups that can be searched quickly, the rarest first. Later ones, which
+        hardly affect the order, are needed only if no passage with the earlier ones counts."""
 
-        def match(db: Connection) -> list[tuple[int, float]]:
+        def count(db: Connection) -> list[tuple[int, str]]:
             if (at := version(db)) != self._counted_at or len(self._counts) > _MAX_COUNTED:
                 self._counts, self._counted_at = {}, at
             for term in terms:
                 if term not in self._counts:
                     self._counts[term] = _frequency(db, term)
-            counted = sorted((self._counts[term], term) for term in terms if self._counts[term])
-            found: Any = []
-            while counted and not found:  # passages with the rare words may not be in the corpus
-                totals = accumulate(count for count, _ in counted)
-                kept = [
-                    term
-                    for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
-                    if not number or total * (number + 1) <= _MAX_WORK
-                ]
-                found = list(db.execute(sql, (match_any(kept), *RANGES[corpus], limit)))
-                counted = counted[len(kept) :]
-            return list(found)
+            return sorted((self._counts[term], term) for term in terms if self._counts[term])
+
+        counted = self.run(count)
+        while counted:
+            totals = accumulate(count for count, _ in counted)
+            kept = [
+                term
+                for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
+                if not number or total * (number + 1) <= _MAX_WORK
+            ]
+            yield kept
+            counted = counted[len(kept) :]
+
+    def match(self, terms: Sequence[str], corpus: Corpus, limit: int) -> list[tuple[int, float]]:
+        """Passages with any of the terms, best first: number and score (higher is better)."""
+        sql = (
+            "SELECT rowid, -rank FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?"
+            " ORDER BY rank LIMIT ?"
+        )
+        given = (match_any(terms), *RANGES[corpus], limit)
+        found: Any = self.run(lambda db: list(db.execute(sql, given)))
+        return list(found)
+
+    def match_among(
+        self, among: Set[int], terms: Sequence[str], limit: int
+    ) -> list[tuple[int, float]]:
+        """Like `match`, as if only some passages existed: how rare a term is among others does not
+        affect the scores."""
+        sql = "SELECT rowid, -rank FROM words WHERE words MATCH ?"
+
+        def match(db: Connection) -> list[tuple[int, float]]:
+            total: Any = db.execute("SELECT count(*) FROM chunk").get
+            scores: dict[int, float] = {}
+            for term in terms:
+                rows: Any = list(db.execute(sql, (match_any([term]),)))
+                found = [(id_, score) for id_, score in rows if id_ in among]
+                factor = _rarity(len(among), len(found)) / _rarity(total, len(rows))
+                for id_, score in found:
+                    scores[id_] = scores.get(id_, 0.0) + score * factor
+            # Without the rounding errors of the factors, which depend on hidden passages.
+            exact = ((id_, round(score, 12)) for id_, score in scores.items())
+            return nlargest(limit, exact, key=itemgetter(1))
 
         return self.run(match)
+
+    def numbers(self, corpus: Corpus, sessions: Collection[str]) -> frozenset[int]:
+        """The passages of notes, and of some sessions by id, in a corpus."""
+        sql = (
+            "SELECT chunk.id FROM chunk JOIN file ON file.id = chunk.file WHERE chunk.id BETWEEN"
+            " ? AND ? AND (source = 'memory' OR path IN (SELECT value FROM json_each(?)))"
+        )
+        paths = msgspec.json.encode([SESSION_ROOT + id_ for id_ in sessions]).decode()
+        found: Any = self.run(lambda db: list(db.execute(sql, (*RANGES[corpus], paths))))
+        return frozenset(id_ for (id_,) in found)
 
     def passages(self, scores: Mapping[int, float], *, text: bool = False) -> dict[int, Hit]:
         """Passages by their numbers, with their full text if requested."""
@@ -279,6 +321,11 @@ class MemoryIndex:
             return IndexStatus(notes, chunks, 0, pending, size, self.path, problems=problems)
 
         return self.run(look)
+
+
+def _rarity(total: int, found: int) -> float:
+    """The factor of a term in the rank of FTS5. Passages may have been added since the total."""
+    return max(math.log((max(0, total - found) + 0.5) / (found + 0.5)), 1e-6)
 
 
 def version(db: Connection) -> object:

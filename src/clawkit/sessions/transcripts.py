@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from clawkit.content import Assistant, Message, Text, User
 from clawkit.errors import NotFoundError
+from clawkit.sessions.protocols import Filter
 from clawkit.sessions.store import SessionStore
-from clawkit.sessions.visibility import Requester, SessionTarget, Sight, may_see
+from clawkit.sessions.visibility import Requester, SessionTarget, Sight, all_visible, may_see
 
 MAX_SESSIONS = 10_000
 MAX_CHARS = 2_000_000
@@ -57,6 +58,14 @@ class AgentTranscripts:
         lineage = self._store.lineage(id_) if found.parent else ()
         target = SessionTarget(found.id, found.key, found.agent, lineage)
         return not may_see(self._requester, target, self._sight)
+
+    def visible(self) -> Collection[str] | None:
+        agent = self._requester.agent
+        seen = all_visible(self._requester, self._sight, (agent,))
+        if agent in seen.agents:
+            return None
+        found = self._store.listing(seen, Filter(archived=None), MAX_SESSIONS)
+        return [each.id for each in found]
 
 
 def _told(message: Message) -> str:

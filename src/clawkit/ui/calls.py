@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from clawkit.call_summary import details_of
 from clawkit.core.approval import FINAL
 from clawkit.core.result import Result
 from clawkit.text import cut_start, human_size, human_time, one_line
@@ -20,7 +21,7 @@ _MAX_OUTPUT = 20_000
 
 def outcome(event: Mapping[str, Any]) -> str:
     """How a call ended; empty if there is nothing to add."""
-    details = _details(event)
+    details = details_of(event)
     if event.get("isError"):
         # The end of a refusal is meant for the model.
         error = str(event.get("error", "")).removeprefix(f"{event.get('tool')}: ")
@@ -47,20 +48,9 @@ def count_lines(count: int) -> str:
 
 def duration_s(event: Mapping[str, Any]) -> float | None:
     """How long a command took; None for other calls, and for one that is still running."""
-    details = _details(event)
+    details = details_of(event)
     ms = details.get("durationMs")
     return ms / 1000 if isinstance(ms, int) and details.get("status") != "running" else None
-
-
-def ending(event: Mapping[str, Any]) -> str:
-    """How a background command ended; empty for other events."""
-    details = _details(event)
-    if "exitReason" not in details:
-        return ""
-    code, signal = details.get("exitCode"), details.get("exitSignal")
-    if details["exitReason"] == "exit" and isinstance(code, int):
-        return f"exit code {code}"
-    return one_line(f"{details['exitReason']} {signal or ''}".strip().replace("-", " "), 60)
 
 
 def end_notes(details: Mapping[str, Any]) -> Iterator[str]:
@@ -87,20 +77,9 @@ def result_rows(result: Result) -> Iterator[PaintedRow]:
         yield from (PaintedRow(each, "dim") for each in end_notes(result.details))
 
 
-def _details(event: Mapping[str, Any]) -> Mapping[str, Any]:
-    details = event.get("details")
-    return details if isinstance(details, Mapping) else {}
-
-
-def has_failed(event: Mapping[str, Any]) -> bool:
-    details = _details(event)
-    code, reason = details.get("exitCode"), details.get("exitReason", "exit")
-    return bool(event.get("isError")) or reason != "exit" or (isinstance(code, int) and code != 0)
-
-
 def more_of(event: Mapping[str, Any], paint: Paint, params: Any = None) -> Iterator[PaintedRow]:
     """The rows below a call: a diff, a plan, the end of its output, or the start of a new file."""
-    details = _details(event)
+    details = details_of(event)
     if isinstance(details.get("diff"), str):
         yield from diff_rows(details["diff"], paint)
     elif isinstance(details.get("plan"), list):
@@ -159,7 +138,7 @@ def _row(line: str) -> str:
 
 def progress(event: Mapping[str, Any]) -> tuple[str, str]:
     """The size and the end of a running call's output."""
-    details = _details(event)
+    details = details_of(event)
     if isinstance(details.get("tail"), str):
         size = details.get("bytes")
         return human_size(size) if isinstance(size, int) else "", details["tail"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from clawkit.agent import events
-from clawkit.call_summary import MAX_CHARS, summarize_params, summarize_source
+from clawkit.call_summary import MAX_CHARS, ending, has_failed, summarize_params, summarize_source
 from clawkit.content import Image, User
 from clawkit.text import human_time, one_line
 from clawkit.ui import calls
@@ -306,14 +306,14 @@ class TurnDisplay:
                 self._held_back.append(f"{tool} failed: {how}")
                 how = ""
             said = (calls.since(seconds), how)
-            self._emit_call(tool, words, said, more, failed=calls.has_failed(event))
+            self._emit_call(tool, words, said, more, failed=has_failed(event))
         elif kind == "notice":
             self._show_notice(call_id, tool, event)
         self._screen.refresh()
 
     def _show_notice(self, call_id: str, tool: str, event: Mapping[str, Any]) -> None:
         """News about a call that has already returned, such as the end of a background command."""
-        how, details = calls.ending(event), event.get("details") or {}
+        how, details = ending(event), event.get("details") or {}
         text = calls.text_of(event)
         if not how:
             lines = (text.strip() or tool).replace("\n", "\n  ")
@@ -324,7 +324,7 @@ class TurnDisplay:
         name = one_line(str(details.get("sessionId") or tool), 40)
         tail = str(details.get("tail") or details.get("aggregated") or "")
         rows = calls.tail_rows(tail, self.paint)
-        self._emit_call(name, words, (took, how), rows, failed=calls.has_failed(event))
+        self._emit_call(name, words, (took, how), rows, failed=has_failed(event))
 
     def _emit_call(
         self,
