@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import lack
 from tests.sandbox.patient import open_patient_kit
 from tests.scale import nest
 
@@ -114,6 +122,76 @@ def test_a_tree_of_any_depth_and_without_permissions_is_removed(tmp_path: Path) 
     assert not tree.exists()
     assert (outside / "file").exists()
     remove_tree(str(tree))
+
+
+def test_a_tree_that_something_adds_to_is_left_for_the_next_call(tmp_path: Path) -> None:
+    tree, done = tmp_path / "tree", threading.Event()
+    for number in range(20):
+        (tree / str(number)).mkdir(parents=True)
+
+    def feed() -> None:
+        while not done.is_set():
+            for folder in tree.iterdir():
+                with suppress(OSError):
+                    (folder / "a").mkdir()
+                    (folder / "a" / "file").touch()
+
+    feeding = threading.Thread(target=feed)
+    feeding.start()
+    try:
+        remove_tree(str(tree), most=1_000)
+    finally:
+        done.set()
+        feeding.join()
+    remove_tree(str(tree))
+    assert not tree.exists()
+
+
+def test_each_call_removes_part_of_a_large_tree(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for number in range(30):
+        (tree / str(number)).mkdir(parents=True)
+        (tree / str(number) / "file").touch()
+    left = []
+    while tree.exists():
+        remove_tree(str(tree), most=10)
+        left.append(len(list(tree.glob("*"))))
+    assert left == [20, 10, 0]
+
+
+@pytest.mark.parametrize("mode", [0o755, 0])
+def test_what_is_mounted_in_a_tree_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    tree, source = tmp_path / "tree", tmp_path / "source"
+    (tree / "inner" / "mounted").mkdir(parents=True)
+    (tree / "inner" / "mounted").chmod(mode)
+    source.mkdir(mode=0o755)
+    (source / "file").touch()
+    code = "import sys; from clawkit.sandbox.paths import remove_tree; remove_tree(sys.argv[1])"
+    script = 'mount --bind "$1" "$2/inner/mounted" && exec setpriv --bounding-set=-all "$3" -c "$4" "$2"'
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    done = subprocess.run([*argv, source, tree, sys.executable, code], capture_output=True)
+    if done.returncode:
+        lack(f"nothing can be mounted here: {done.stderr.decode()}")
+    assert stat.S_IMODE(source.stat().st_mode) == 0o755
+    assert (source / "file").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_empty_directories_of_other_users_are_removed() -> None:
+    tree = Path(tempfile.mkdtemp())  # pytest's directory is closed to others
+    try:
+        for folder in (tree / "tree" / "mine" / "mount", tree / "tree" / "mount"):
+            folder.mkdir(parents=True)
+        for own in (tree, tree / "tree", tree / "tree" / "mine"):
+            os.chown(own, 65534, 65534)
+        os.seteuid(65534)
+        try:
+            remove_tree(str(tree / "tree"))
+        finally:
+            os.seteuid(0)
+        assert list(tree.iterdir()) == []
+    finally:
+        shutil.rmtree(tree)
 
 
 def test_a_command_cannot_make_its_sandbox_unusable() -> None:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from glob import glob
-from itertools import count, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
@@ -104,14 +104,15 @@ def sweep(root: str) -> list[str]:
     return running
 
 
-def remove_tree(folder: str) -> None:
+def remove_tree(folder: str, most: int = 500_000) -> None:
     """Remove a directory and all in it, as far as that is possible. Links are not followed.
 
     Commands may have nested directories too deep for recursion, and taken away their permissions.
-    So each is made accessible and moved to the top before it is emptied.
+    So each is made accessible and moved to the top before it is emptied. Beyond `most` directories,
+    further ones are left for the next call, because something may be adding them.
     """
     start = os.urandom(6).hex()
-    names = (f"{start}-{number}" for number in count())
+    names = (f"{start}-{number}" for number in range(most))
     with suppress(OSError):
         top = _open_up(folder)
         try:
@@ -131,18 +132,31 @@ def remove_tree(folder: str) -> None:
 
 
 def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
-    """Remove the files of a directory, and move its directories to the top; returns their names
-    there."""
+    """Remove files and empty directories of a directory, and move the others to the top while there
+    are `names`; returns their names there."""
     moved = []
     for each in os.listdir(folder):
-        with suppress(OSError):
+        with suppress(OSError, StopIteration):
             try:
                 os.unlink(each, dir_fd=folder)
             except IsADirectoryError:
-                os.close(_open_up(each, folder))
-                os.rename(each, name := next(names), src_dir_fd=folder, dst_dir_fd=top)
-                moved.append(name)
+                try:
+                    os.rmdir(each, dir_fd=folder)
+                except OSError:
+                    _move(each, folder, top, name := next(names))
+                    moved.append(name)
     return moved
+
+
+def _move(each: str, folder: int, top: int, name: str) -> None:
+    """Move a directory to the top. Raises OSError, also for a mount point."""
+    try:
+        os.rename(each, name, src_dir_fd=folder, dst_dir_fd=top)
+    except PermissionError:
+        # Renaming fails for a mount point, before the permissions of what is mounted are changed.
+        os.rename(each, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.close(_open_up(name, folder))
+        os.rename(name, name, src_dir_fd=folder, dst_dir_fd=top)
 
 
 def _open_up(path: str, folder: int | None = None) -> int:
