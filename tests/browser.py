@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import pytest
 from playwright.sync_api import Browser, sync_playwright
+from tests.lacking import needs
 
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-NEEDS_CHROMIUM = pytest.mark.skipif(
-    CHROMIUM is None and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs chromium"
-)
+NEEDS_CHROMIUM = needs(CHROMIUM, "chromium")
 ARGUMENTS = (
     "--no-sandbox",  # tests may run as root
     # Pages that a test fulfils itself come from no network, and could reach no loopback address.

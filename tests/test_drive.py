@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shutil
 import sys
@@ -13,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import lack
 
 from clawkit.core.result import Result
 from clawkit.runtime import Toolkit
 from clawkit.testing import open_kit
 
-ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
 PATIENCE_S = 60.0
 """Long enough for a machine that is busy; whoever waits goes on at once when it is so."""
 
@@ -28,7 +27,7 @@ def need(*names: str) -> str:
     are asked for."""
     found = next((path for name in names if (path := shutil.which(name))), "")
     if not found:
-        (pytest.fail if ALL else pytest.skip)(f"{' or '.join(names)} is not installed")
+        lack(f"{' or '.join(names)} is not installed")
     return found
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.adapters.parts import ADD, DATA, MANY, Waiting, make_kit
+from tests.lacking import import_or_lack
 from tests.sdks import SDKS
 
 from clawkit import Tool, Toolkit
@@ -19,7 +20,7 @@ pytestmark = SDKS
 @pytest.fixture(autouse=True, scope="module")
 def _imported() -> None:
     """Not while tests are collected, which every worker does."""
-    pytest.importorskip("langchain_core")
+    import_or_lack("langchain_core")
 
 
 def tools_of(kit: Toolkit) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.adapters.parts import DATA, MANY, Waiting, make_kit
+from tests.lacking import import_or_lack
 from tests.sdks import SDKS
 
 from clawkit import Toolkit
@@ -24,8 +25,8 @@ openai: Any
 def _imported() -> None:
     """Not while tests are collected, which every worker does."""
     global agents, openai
-    agents = pytest.importorskip("agents")
-    openai = pytest.importorskip("openai")
+    agents = import_or_lack("agents")
+    openai = import_or_lack("openai")
     agents.set_tracing_disabled(True)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.adapters.parts import MANY, PNG, Waiting, make_kit
+from tests.lacking import import_or_lack
 from tests.sdks import SDKS
 
 from clawkit import Toolkit
@@ -23,7 +24,7 @@ toolset: Any
 def _imported() -> None:
     """Not while tests are collected, which every worker does."""
     global ai, toolset
-    ai = pytest.importorskip("pydantic_ai")
+    ai = import_or_lack("pydantic_ai")
     from clawkit.adapters.pydantic_ai import toolset as made
 
     toolset = made

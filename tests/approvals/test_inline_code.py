@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import lack
 
 from clawkit.approvals.inline_code import (
     how_called,
@@ -663,7 +664,7 @@ def test_the_real_program_runs_nothing_that_was_not_told(
 ) -> None:
     path = shutil.which(name, path="/usr/bin:/bin")
     if path is None:
-        pytest.skip(f"{name} is not installed")
+        lack(f"{name} is not installed")
     given, code, text = CODE[name]
     (tmp_path / "s").write_text(text + "\n")
     argv = [word.replace("CODE", code).replace("FILE", "s") for word in words]

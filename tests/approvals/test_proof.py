@@ -13,12 +13,12 @@ from bench.shellproof_parts import ONCE
 from bench.shellproof_place import Place
 from bench.shellproof_trace import Job, missing, run_all
 from msgspec.structs import replace
+from tests.lacking import lack
 from tests.scale import scaled
 
 from clawkit.approvals.analysis import analyze
 from clawkit.approvals.types import Analysis, Arg, Program, Segment
 
-ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
 SEEDS = (1001, 1002, 1003, 1004, 1005)
 EACH = 400
 SHOWN = 5
@@ -30,7 +30,7 @@ Forge = Callable[[Analysis], Analysis]
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     if absent := missing():
-        (pytest.fail if ALL else pytest.skip)(f"{', '.join(absent)} is not installed")
+        lack(f"{', '.join(absent)} is not installed")
     return Place(tmp_path_factory.mktemp("proof"))
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.cli.asking import PROGRAM
+from tests.lacking import lack
 from tests.test_corpus import CASES
 
 from clawkit.approvals.audit import Audit
@@ -315,7 +316,7 @@ def test_what_runs_files_of_the_project_is_proposed_with_a_remark(
     clawkit: Clawkit, workspace: Path
 ) -> None:
     if not os.access("/usr/bin/make", os.X_OK):
-        pytest.skip("there is no make")
+        lack("make is not installed")
     for _ in range(2):
         Audit(audit_file(os.environ)).write(record("make test", cwd=str(workspace)))
     assert "  But: it runs code from the project's files.\n" in clawkit("suggest").out

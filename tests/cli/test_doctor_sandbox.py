@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.cli.test_sandbox import BACKENDS
+from tests.lacking import needs
 
 from clawkit.cli.doctor_services import check_sandbox
 from clawkit.cli.sandbox_explain import advise, look_at_engine
@@ -57,7 +58,7 @@ def test_a_sandbox_that_is_configured_and_cannot_be_had_is_an_error() -> None:
     assert "cannot filter by host" in found[0][1]
 
 
-@pytest.mark.skipif(bool(probe_bwrap()), reason="no bwrap")
+@needs(not probe_bwrap(), "bwrap")
 def test_where_there_is_no_sandbox_another_directory_is_advised(
     monkeypatch: pytest.MonkeyPatch, workspace: Path
 ) -> None:
@@ -88,7 +89,7 @@ def test_backends_that_cannot_hide_denied_files_are_told(backend: str) -> None:
     assert not [words for _, words in say({"backend": backend}) if "cannot hide" in words]
 
 
-@pytest.mark.skipif(bool(probe_bwrap()), reason="no bwrap")
+@needs(not probe_bwrap(), "bwrap")
 def test_a_workspace_that_is_too_large_for_rules_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     rule = {"tool": "group:fs", "params": {"path": "*.key"}, "effect": "deny"}
     monkeypatch.setattr("clawkit.sandbox.paths.MAX_ENTRIES", -1)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.cli.asking import PROGRAM
+from tests.lacking import import_or_lack
 from tests.process.started import KEY, TOGETHER, Start, log_of, make, starting
 
 from clawkit.cli.main import run
@@ -232,7 +233,7 @@ def test_an_open_folder_is_not_believed(logs: Logs, folder: Path) -> None:
 
 
 def test_the_screen_of_a_terminal(logs: Logs, folder: Path) -> None:
-    pytest.importorskip("pyte")
+    import_or_lack("pyte")
     put(
         folder,
         b"old\r\n\x1b[2J\x1b[2;5Hhere\x1b]0;title\x07\x1b[3;1H\xe2\x80\xaeend",

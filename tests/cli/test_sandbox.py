@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from tests.cli.asking import PROGRAM
+from tests.lacking import lack, needs
 
 from clawkit.cli.main import run
 from clawkit.cli.sandbox import is_meant
@@ -26,10 +27,8 @@ from clawkit.sandbox.paths import process_dir, scope_key, slug_of
 from clawkit.sandbox.protocols import Instance
 
 BACKENDS = [
-    pytest.param("bwrap", marks=pytest.mark.skipif(bool(probe_bwrap()), reason="no bwrap")),
-    pytest.param(
-        "landlock", marks=pytest.mark.skipif(not landlock.available(), reason="no Landlock")
-    ),
+    pytest.param("bwrap", marks=needs(not probe_bwrap(), "bwrap")),
+    pytest.param("landlock", marks=needs(landlock.available(), "Landlock")),
 ]
 PATIENCE_S = 60
 
@@ -227,7 +226,7 @@ def test_explain_names_the_gates_of_elevated(sandbox: Sandbox) -> None:
 
 def test_explain_lists_the_hosts_of_the_network(sandbox: Sandbox) -> None:
     if probe_bwrap():
-        pytest.skip("no bwrap")
+        lack("bwrap does not work here")
     configure(network="allowlist", allowHosts=["example.org", "packages"])
     done = sandbox("explain")
     assert "example.org, packages (" in done.out

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from tests.cli.asking import PROGRAM, SLOW
 from tests.forked import InTerminal
+from tests.lacking import import_or_lack
 
 from clawkit.cli import terminal_approver as clawkit_terminal
 from clawkit.testing import ScriptedApprover, open_kit
@@ -366,7 +367,7 @@ def test_hidden_characters_are_made_visible(execute: Open) -> None:
 
 
 def test_no_row_is_wider_than_a_narrow_terminal(execute: Open) -> None:
-    pyte = pytest.importorskip("pyte")
+    pyte = import_or_lack("pyte")
     screen = execute(f"touch {'x' * 70} && touch '{'why: safe ' * 10}'", size=(30, 200))
     view = pyte.Screen(30, 200)
     pyte.ByteStream(view).feed(screen.shown.encode())
@@ -380,7 +381,7 @@ def test_no_row_is_wider_than_a_narrow_terminal(execute: Open) -> None:
 
 
 def test_in_a_small_terminal_the_command_stays_above_the_choices(execute: Open) -> None:
-    pyte = pytest.importorskip("pyte")
+    pyte = import_or_lack("pyte")
     screen = execute("touch made && touch more", size=(20, 6))
 
     def seen() -> list[str]:

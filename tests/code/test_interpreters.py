@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import needs
 
 from clawkit.code import child as child_program
 from clawkit.code.interpreters import KeptInterpreters
@@ -24,9 +25,7 @@ from clawkit.process.supervisor import Supervisor
 
 LONG_S = 120.0
 SHORT_S = 1.0
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None and "CLAWKIT_TEST_ALL" not in os.environ, reason="needs node"
-)
+needs_node = needs(shutil.which("node"), "node")
 LANGUAGES = [pytest.param("python"), pytest.param("javascript", marks=needs_node)]
 
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 from tests.gateway.conftest import Ground
+from tests.lacking import needs
 
 expect.set_options(timeout=15_000)
 CHROMIUM = shutil.which("chromium-headless-shell") or shutil.which("chromium")
-NEEDS_CHROMIUM = pytest.mark.skipif(
-    CHROMIUM is None and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs chromium"
-)
+NEEDS_CHROMIUM = needs(CHROMIUM, "chromium")
 
 
 @asynccontextmanager

@@ -16,6 +16,7 @@ from playwright.async_api import Browser, Page, expect
 from tests.gateway.conftest import TOKEN, Device, Ground, hello_params, serve
 from tests.gateway.page_browser import NEEDS_CHROMIUM, open_chromium, shoot, visit
 from tests.gateway.test_usage import asked, remember, said
+from tests.lacking import needs
 from tests.node import PACKAGES
 
 pytestmark = [
@@ -395,9 +396,7 @@ PLACES = {
 }
 
 
-@pytest.mark.skipif(
-    not AXE.exists() and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs axe-core"
-)
+@needs(AXE.exists(), "axe-core")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_a_checker_of_accessibility_finds_nothing(
     browser: Browser, file: Path, scheme: str

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
 from tests.gateway.raw_http import BEARER, Answer, send
+from tests.lacking import import_or_lack
 
 from clawkit.content import Text, User
 from clawkit.models.protocols import ModelError
@@ -161,7 +162,7 @@ async def test_events_build_the_same_response() -> None:
 
 
 async def test_the_library_of_that_api_reads_it() -> None:
-    openai = pytest.importorskip("openai")
+    openai = import_or_lack("openai")
     async with serve(ON, ScriptedModel(then="The whole answer.")) as ground:
         client = openai.AsyncOpenAI(api_key=TOKEN, base_url=f"{ground.http}/v1", max_retries=0)
         async with client:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from tests.gateway.test_command import BASE, clawkit, free_port
 from tests.gateway.test_daemon import _ends, gateways, home, start, wait_until
+from tests.lacking import needs
 
 from clawkit.errors import ToolInputError
 from clawkit.gateway.process_record import look
@@ -212,7 +213,7 @@ def test_a_path_that_a_unit_cannot_hold_is_refused(bad: str) -> None:
         make_service_file({**os.environ, "CLAWKIT_HOME": f"/tmp/{bad}"})
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@needs(shutil.which("systemd-analyze"), "systemd-analyze")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     runtime = tmp_path / "run"
     runtime.mkdir(mode=0o700)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,6 @@ def test_a_soak_sees_what_is_lost_repeated_or_unanswered() -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-@pytest.mark.skipif(
-    find_spec("clawkit.gateway.ledger") is None, reason="keys are not kept over a restart yet"
-)
 async def test_nothing_is_lost_or_repeated_over_restarts(tmp_path: Path) -> None:
     restarts, clients, every_s = (10, 50, 30.0) if FULL else (2, 6, 2.0)
     found = await soak(tmp_path, restarts, clients, every_s, seed=1)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
+from tests.lacking import lack
 from tests.node import PACKAGES
 
 from clawkit.config.sections.tools import Lsp, LspServer
@@ -16,7 +16,6 @@ from clawkit.lsp.service import LanguageServers
 
 ROOT = Path(__file__).parent.parent.parent
 FAKE = str(Path(__file__).with_name("fake_server.py"))
-ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
 TSC = os.environ.get("CLAWKIT_TEST_TSC", str(PACKAGES / ".bin/tsc"))
 ENOUGH_MS = 30_000
 """For servers that are expected to answer, however busy the machine is."""
@@ -25,7 +24,7 @@ ENOUGH_MS = 30_000
 def need(program: str | os.PathLike[str]) -> None:
     """Skip a test whose server is not installed, unless all tests are asked for."""
     if not os.path.exists(program):
-        (pytest.fail if ALL else pytest.skip)(f"{program} is not installed")
+        lack(f"{program} is not installed")
 
 
 def need_python_servers() -> None:

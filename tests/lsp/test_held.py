@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.lacking import needs
 from tests.lsp.parts import Desk, fake, messages, need_python_servers
 
 from clawkit.config.sections.tools import LspServer
@@ -17,7 +18,7 @@ from clawkit.process.landlock import available
 
 Make = Callable[..., Desk]
 
-needs_landlock = pytest.mark.skipif(not available(), reason="this kernel has no Landlock")
+needs_landlock = needs(available(), "Landlock")
 
 
 def plant(path: Path, mark: Path) -> None:

@@ -14,15 +14,15 @@ from typing import Any
 
 import pytest
 from tests.gateway.conftest import TOKEN
+from tests.lacking import needs
 from tests.mcp_server.test_http import serving
 from tests.node import NODE, PACKAGES
 from tests.scale import FULL
 from tests.sdks import SDKS
 
-ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
-needs_node = pytest.mark.skipif(
-    not (ALL or (NODE.exists() and (PACKAGES / "mcp-conformance-2026").exists())),
-    reason="needs Node.js and the conformance suites",
+needs_node = needs(
+    NODE.exists() and (PACKAGES / "mcp-conformance-2026").exists(),
+    "Node.js and the conformance suites",
 )
 CLAWKIT = os.path.join(os.path.dirname(sys.executable), "clawkit")
 HERE = Path(__file__).parent

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 import msgspec
 import pytest
+from tests.lacking import needs
 from tests.tables import table
 
 import clawkit
@@ -33,7 +34,7 @@ from .files import photo, png_of_zeros, save, text_pdf
 
 MB = 1024 * 1024
 SLOW = png_of_zeros(5_000, 4_900)
-needs_landlock = pytest.mark.skipif(not available(), reason="this kernel has no Landlock")
+needs_landlock = needs(available(), "Landlock")
 
 
 def decoders() -> list[int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import needs
 from tests.net.parts import (
     OK,
     Identity,
@@ -1012,7 +1013,7 @@ async def run(*command: str, env: Mapping[str, str]) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+@needs(shutil.which("curl"), "curl")
 async def test_curl_reaches_allowed_hosts_by_every_protocol(
     authority: Identity, identity: Identity
 ) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import pytest
 from tests.contracts.exec_host import ExecHostContract, Ground, read
 from tests.contracts.test_exec_host import LocalGround
+from tests.lacking import lack, needs
 from tests.process.watching import keepers, open_handles, own, until
 
 from clawkit.errors import ToolError
@@ -29,7 +30,7 @@ from clawkit.process.local_host import LocalHost
 from clawkit.process.protocols import ExecHost, Exit, Launch, Running
 
 start = Confiner().start
-held = pytest.mark.skipif(not landlock.available(), reason="this kernel has no Landlock")
+held = needs(landlock.available(), "Landlock")
 Make = Callable[..., Launch]
 PATH = "/usr/bin:/bin"
 PYTHON = sys.executable
@@ -41,7 +42,7 @@ def where(*names: str) -> tuple[str, ...]:
     """Where programs are."""
     found = [shutil.which(name, path=PATH) for name in names]
     if None in found:
-        pytest.skip(f"not all of {', '.join(names)} are here")
+        lack(f"not all of {', '.join(names)} are here")
     return tuple(each for each in found if each)
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 from tests.fs.tricks import open_handles
+from tests.lacking import needs
 
 from clawkit.process import landlock
 from clawkit.process.landlock import Hold, abi, available, enter, make_start_rules, restrict_thread
 
-held = pytest.mark.skipif(not landlock.available(), reason="this kernel has no Landlock")
+held = needs(landlock.available(), "Landlock")
 
 
 def in_thread(work: Callable[[], object]) -> list[object]:

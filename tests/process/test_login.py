@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.lacking import needs
 
 from clawkit.process import environ as environ_module
 from clawkit.process.environ import (
@@ -202,7 +203,7 @@ async def test_without_a_home_directory_there_is_still_an_answer(tmp_path: Path)
     assert set(told.split(":")) & set(DEFAULT_PATH.split(":"))
 
 
-@pytest.mark.skipif(shutil.which("dash") is None, reason="stands in for the C shell")
+@needs(shutil.which("dash"), "dash")
 async def test_the_c_shell_is_told_by_its_name_that_this_is_a_login(tmp_path: Path) -> None:
     (tmp_path / "tcsh").symlink_to(program("dash"))
     environ = write_profile(tmp_path, "dash", before=f"cat /proc/$$/cmdline > {tmp_path}/called")

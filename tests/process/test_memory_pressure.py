@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.lacking import lack
 from tests.process.started import BOMBS
 
 from clawkit.process.process_table import count_oom, count_tasks
@@ -48,7 +49,7 @@ def group() -> Iterator[Path]:
         for name, value in files.items():
             (place / name).write_text(str(value))
     except OSError as error:
-        pytest.skip(f"this machine lets nobody make a control group: {error}")
+        lack(f"this machine lets nobody make a control group: {error}")
     yield place
     place.rmdir()
 

@@ -20,6 +20,7 @@ import pyte
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.lacking import lack
 from tests.scale import scaled
 from tests.tables import table
 
@@ -396,7 +397,7 @@ class Session:
 def running(argv: Sequence[str], cwd: Path, columns: int = 80, rows: int = 24) -> Iterator[Session]:
     program = shutil.which(argv[0])
     if program is None:
-        pytest.skip(f"{argv[0]} is not installed")
+        lack(f"{argv[0]} is not installed")
     master, slave = os.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     env = {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8", "HOME": str(cwd), "PATH": os.defpath}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from tests.fs.tricks import open_handles
+from tests.lacking import lack, needs
 
 from clawkit.process import landlock
 from clawkit.process.confine import start_helper
@@ -20,7 +21,7 @@ from clawkit.process.landlock import SYSTEM, Hold
 
 PYTHON = os.path.realpath(sys.executable)
 RUN = (*SYSTEM, os.path.dirname(os.path.dirname(PYTHON)))
-held = pytest.mark.skipif(not landlock.available(), reason="this kernel has no Landlock")
+held = needs(landlock.available(), "Landlock")
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ def test_the_one_who_starts_a_held_program_is_not_held(place: Path) -> None:
 @pytest.mark.parametrize("hold", [None, Hold(run=SYSTEM)], ids=["free", "held"])
 def test_a_program_that_is_not_there_is_an_error(hold: Hold | None) -> None:
     if hold and not landlock.available():
-        pytest.skip("this kernel has no Landlock")
+        lack("this kernel has no Landlock")
     before, threads = open_handles(), set(threading.enumerate())
     for path in ("/usr/not-there", "/usr/bin", "/etc/hostname"):
         with pytest.raises(OSError):  # noqa: PT011  # which one depends on the file

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from tests.lacking import lack
 from tests.sandbox.daemons import Daemon
 
 from clawkit.config.sections.sandbox import Ssh
@@ -60,9 +61,7 @@ _servers: list[Server] = []
 def find_sshd() -> str:
     path = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
     if path is None:
-        if os.environ.get("CLAWKIT_TEST_ALL"):
-            pytest.fail("sshd is not installed")
-        pytest.skip("sshd is not installed")
+        lack("sshd is not installed")
     return path
 
 

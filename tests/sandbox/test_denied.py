@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import needs
 from tests.sandbox.patient import open_patient_kit
 from tests.scale import nest
 
@@ -82,7 +83,7 @@ def test_new_files_are_found_at_once_and_known_ones_judged_again_in_time(tmp_pat
     assert judged == ["a.pem", "b.pem", "a.pem", "b.pem"]
 
 
-@pytest.mark.skipif(bool(probe_bwrap()), reason=probe_bwrap())
+@needs(not probe_bwrap(), "bwrap")
 async def test_commands_cannot_read_them_whenever_they_were_made(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.lacking import lack
 from tests.sandbox.dockerd import IMAGE, Box, make_root, open_container
 
 from clawkit.sandbox.engine import Engine, why_not
@@ -100,7 +101,7 @@ def podman() -> Iterator[str]:
     """The program, with images and containers of its own, at a place whose name is short enough."""
     found = shutil.which("podman")
     if found is None or os.geteuid() != 0 or not shutil.which("catatonit"):
-        pytest.skip("podman and catatonit are not installed, or tests are not root")
+        lack("podman and catatonit are not installed, or tests are not root")
     place = Path(tempfile.mkdtemp(prefix="pm-"))
     roots = f"--root={place}/root --runroot={place}/run"
     program = write_program(place, f'exec {found} {roots} --cgroup-manager=cgroupfs "$@"')
@@ -110,7 +111,7 @@ def podman() -> Iterator[str]:
         capture_output=True,
     )
     if done.returncode:
-        pytest.skip(f"podman does not work here: {done.stderr.decode()[-300:]}")
+        lack(f"podman does not work here: {done.stderr.decode()[-300:]}")
     yield program
     subprocess.run([program, "rm", "--all", "--force"], capture_output=True, check=True)
     subprocess.run([program, "rmi", "--all", "--force"], capture_output=True, check=True)

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.lacking import needs
 from tests.sandbox.local_ground import open_sandbox
 
 from clawkit.config.sections.sandbox import SandboxSettings as Settings
@@ -52,7 +53,7 @@ def test_a_pattern_stands_for_the_files_that_exist(
     assert {each for each in found if each.startswith(str(tmp_path))} == keys
 
 
-@pytest.mark.skipif(not landlock.available(), reason="this kernel has no Landlock")
+@needs(landlock.available(), "Landlock")
 def test_landlock_does_not_hide_what_it_cannot_prevent(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     sandbox = open_sandbox("landlock", tmp_path / "ws", tmp_path / "state", tmp_path)

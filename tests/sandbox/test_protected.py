@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.lacking import needs
 
 from clawkit.fs.protected_files import Protection
 from clawkit.sandbox.protected_files import MAX_LINES, ProtectedFiles, ProtectedPaths
@@ -198,7 +199,7 @@ def test_what_was_changed_is_kept(ws: Path, aside: Path, watch: ProtectedFiles) 
 
 
 @pytest.mark.parametrize("command", [REVERTED["a hook"], REVERTED["a new directory of hooks"]])
-@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs another file system")
+@needs(os.path.isdir("/dev/shm"), "another file system")
 def test_it_is_kept_on_another_file_system(ws: Path, command: str) -> None:
     aside = Path("/dev/shm") / f"clawkit-test-{os.getpid()}"
     watch = ProtectedFiles(str(ws), home="", aside=str(aside))

@@ -167,7 +167,9 @@ def test_what_is_mounted_in_a_tree_keeps_its_mode(tmp_path: Path, mode: int) -> 
     source.mkdir(mode=0o755)
     (source / "file").touch()
     code = "import sys; from clawkit.sandbox.paths import remove_tree; remove_tree(sys.argv[1])"
-    script = 'mount --bind "$1" "$2/inner/mounted" && exec setpriv --bounding-set=-all "$3" -c "$4" "$2"'
+    script = (
+        'mount --bind "$1" "$2/inner/mounted" && exec setpriv --bounding-set=-all "$3" -c "$4" "$2"'
+    )
     argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
     done = subprocess.run([*argv, source, tree, sys.executable, code], capture_output=True)
     if done.returncode:

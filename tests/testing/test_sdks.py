@@ -10,6 +10,7 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
+from tests.lacking import import_or_lack
 from tests.sdks import SDKS
 
 from clawkit.content import Assistant, Text, Thinking, ToolCall, Usage
@@ -31,9 +32,9 @@ EVERY_API = pytest.mark.parametrize("api", APIS)
 def _imported() -> None:
     """Not while tests are collected, which every worker does."""
     global openai, anthropic, genai
-    openai = pytest.importorskip("openai")
-    anthropic = pytest.importorskip("anthropic")
-    genai = pytest.importorskip("google.genai")
+    openai = import_or_lack("openai")
+    anthropic = import_or_lack("anthropic")
+    genai = import_or_lack("google.genai")
 
 
 @dataclass

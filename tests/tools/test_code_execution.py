@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from PIL import Image as Pillow
+from tests.lacking import needs
 from tests.tables import table
 
 from clawkit.approvals.broker import Broker, PendingStore
@@ -25,9 +26,7 @@ from clawkit.tools.code_execution import MAX_CODE, as_command
 
 ON_HOST: dict[str, Any] = {"agents": {"defaults": {"sandbox": {"mode": "off"}}}}
 FULL: dict[str, Any] = {"tools": {"exec": {"security": "full", "ask": "off"}}}
-needs_node = pytest.mark.skipif(
-    shutil.which("node") is None and "CLAWKIT_TEST_ALL" not in os.environ, reason="needs node"
-)
+needs_node = needs(shutil.which("node"), "node")
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lacking import needs
 
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
@@ -232,7 +233,7 @@ async def test_rules_about_paths_hold_for_the_files_that_are_found(place: Path) 
     assert refused.details["status"] == "blocked"
 
 
-@pytest.mark.skipif(not landlock.available(), reason="ripgrep cannot be held here")
+@needs(landlock.available(), "Landlock")
 async def test_a_binary_file_is_not_shown(place: Path) -> None:
     (place / "blob").write_bytes(b"\0two\n")
     result = await grep(place, pattern="two", path="blob")
@@ -255,7 +256,7 @@ async def test_a_binary_file_is_not_shown(place: Path) -> None:
         ({"pattern": ""}, "pattern"),
     ],
 )
-@pytest.mark.skipif(not landlock.available(), reason="ripgrep cannot be held here")
+@needs(landlock.available(), "Landlock")
 async def test_mistakes_are_explained(place: Path, params: dict[str, Any], words: str) -> None:
     result = await grep(place, **{"pattern": "two", **params})
     assert result.is_error

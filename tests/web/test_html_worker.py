@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.lacking import needs
 from tests.scale import FULL
 
 from clawkit.errors import ToolError
@@ -209,7 +210,7 @@ def test_memory_is_limited() -> None:
     assert (done.returncode, done.stdout) == (html_child.NO_MEMORY, b"")
 
 
-@pytest.mark.skipif(not available(), reason="the kernel has no Landlock")
+@needs(available(), "Landlock")
 def test_the_worker_has_no_files_and_no_network() -> None:
     attempts = "open('/etc/passwd')", "__import__('socket').create_connection(('127.0.0.1', 9))"
     for attempt in attempts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
+from tests.lacking import lack
 
 from clawkit.approvals.shell_words import (
     BraceGroup,
@@ -31,7 +30,6 @@ from clawkit.approvals.shell_words import (
     Word,
 )
 
-ALL = os.environ.get("CLAWKIT_TEST_ALL") == "1"
 HOME = "/nowhere/home"
 _BASH = "/bin/bash"
 _SHFMT = Path(sys.executable).with_name("shfmt")
@@ -74,7 +72,7 @@ class Told(NamedTuple):
 def need_shfmt() -> None:
     """Skip a test without shfmt, unless all tests are asked for."""
     if not _SHFMT.exists():
-        (pytest.fail if ALL else pytest.skip)("shfmt is not installed: pip install shfmt-py")
+        lack("shfmt is not installed: pip install shfmt-py")
 
 
 def ask_bash(scripts: Sequence[tuple[str, bool]], place: Path, **env: str) -> list[Told]:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
+from tests.lacking import needs
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.search.ripgrep_globs import MAX_ALTERNATIVES, MAX_LENGTH, base_glob, compile_glob
@@ -279,7 +280,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.skipif(RG is None, reason="there is no ripgrep here")
+@needs(RG, "ripgrep")
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.fs.tricks import swapping
+from tests.lacking import lack, needs
 from tests.scale import scaled
 
 from clawkit.errors import NotFoundError, ToolAuthorizationError, ToolError, ToolInputError
@@ -22,7 +23,7 @@ from clawkit.process import landlock
 
 Make = Callable[..., LocalSearch]
 
-held = pytest.mark.skipif(not landlock.available(), reason="ripgrep cannot be held here")
+held = needs(landlock.available(), "Landlock")
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def make(request: pytest.FixtureRequest, place: Path) -> Make:
     """Makes searches of the place, with each of the programs."""
     engine = request.param
     if engine == "ripgrep" and not landlock.available():
-        pytest.skip("ripgrep cannot be held here")
+        lack("ripgrep cannot be held here")
 
     def search(**options: object) -> LocalSearch:
         files = LocalFileSystem(str(place))

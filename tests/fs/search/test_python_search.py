@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.fs.tricks import swapping, without_privileges
+from tests.lacking import needs
 
 from clawkit.errors import ToolInputError
 from clawkit.fs.protocols import MAX_LINE
@@ -26,7 +27,7 @@ from clawkit.fs.search.python_search import FileWalk, SearchRequest, compile_pat
 PROGRAM = [sys.executable, "-I", "-m", "clawkit.fs.search.python_search"]
 RG = shutil.which("rg", path=os.path.dirname(sys.executable)) or shutil.which("rg") or ""
 GIT = shutil.which("git") or ""
-needs_rg = pytest.mark.skipif(not RG, reason="there is no ripgrep here")
+needs_rg = needs(RG, "ripgrep")
 ALIKE = [
     "--no-config", "--no-heading", "--with-filename", "--line-number", "--null", "--color=never",
     "--no-require-git", "--no-ignore-global", "--hidden", "--glob=!.git", "--crlf",
@@ -299,7 +300,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.skipif(not GIT, reason="there is no git here")
+@needs(GIT, "git")
 @given(RULES, RULES)
 def test_ignore_files_mean_what_git_takes_them_for(
     repository: Path, top: list[str], inner: list[str]

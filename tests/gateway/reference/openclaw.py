@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.lacking import needs
 from tests.node import NODE, REFERENCE
 
 OPENCLAW = REFERENCE / "openclaw"
@@ -21,9 +22,7 @@ TOKEN = "T0KEN-for-tests"
 WAIT_S = 60.0
 """On a busy machine, a command of OpenClaw takes many seconds to start."""
 MARKS = [
-    pytest.mark.skipif(
-        not NODE.exists() and os.environ.get("CLAWKIT_TEST_ALL") != "1", reason="needs OpenClaw"
-    ),
+    needs(NODE.exists(), "OpenClaw"),
     # They need both processors, and one gateway serves the tests of a module.
     pytest.mark.xdist_group("reference"),
 ]

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 from tests.gateway.reference.openclaw import MARKS, Reference, wait_for
+from tests.lacking import needs
 
 pytestmark = [
     *MARKS,
-    pytest.mark.skipif(
-        shutil.which("tmux") is None and os.environ.get("CLAWKIT_TEST_ALL") != "1",
-        reason="needs tmux",
-    ),
+    needs(shutil.which("tmux"), "tmux"),
 ]
 _RULE = "─" * 120
 """Above the line that is typed."""
