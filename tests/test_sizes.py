@@ -23,7 +23,7 @@ BUDGETS = {
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
     # cover.
-    "approvals": 6_934,
+    "approvals": 6_912,
     # The tree and the search of sessions, messages to them, and the commands for agents; the agent
     # that bindings choose; what to stop at the end of a turn; the gateway and its service; turns,
     # chats and commands that run in a gateway with a local terminal; simple turns without click,
@@ -52,7 +52,7 @@ BUDGETS = {
     # values; why a type has no schema, in one place (2);
     # how commands end, in brief events (4).
     "core": 1_776,
-    "fs": 4_610,
+    "fs": 4_600,
     # More than twice the 4,000 planned: the protocol of existing clients has many fields in
     # parameters and answers; a background gateway, its service file and metrics; isolation of
     # clients from each other; nodes; approvals with a history; TLS, and logins by a proxy; runs
@@ -70,7 +70,7 @@ BUDGETS = {
     # The operator answers the person's message even if others follow it; models of plugins; secrets
     # of the configuration, moved here from the top level; the constant part of requests is encoded
     # once, and missing fields of an answer are skipped.
-    "models": 4_555,
+    "models": 4_550,
     # A parser in C leaves more of an answer's state to us, but saved a fifth of a small call;
     # detecting the end of an answer saves a timer; resumable streams; URLs chosen by others: a
     # policy, checked redirects, paths and names as browsers read them.
@@ -82,13 +82,13 @@ BUDGETS = {
     # moved here from media and web, and one started in advance; socket pairs, shared memory and
     # limits, through which commands could reach outside programs; system programs found without
     # PATH; ioctls that bypass mounts and rules; a limit of the kernel for fork bombs (4).
-    "process": 4_645,
+    "process": 4_638,
     # Expressions that are slow on prose run only on texts with one of their words, which indexes
     # notes in 40 % less time; detection of credentials in headers.
     "redact": 494,
     # Read-only mounts for files of sub-agents and for skills; protected files that are changed
     # through mappings; removing and searching trees of any depth (38).
-    "sandbox": 3_454,
+    "sandbox": 3_451,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
     "telemetry": 390,
@@ -108,21 +108,18 @@ BUDGETS = {
     # error for a function passed as a tool; the command that adds an extra (10); following the turn
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (50); rules about links that HEARTBEAT.md may be (10); how a
-    # command ended, moved here from ui (13).
-    "top level": 4_450,
+    # command ended, moved here from ui (13); opening private files and waiting for locks, moved here
+    # from nine modules (33).
+    "top level": 4_483,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).
     "ui": 2_779,
-}
-# Budgets of planned packages.
-PLANNED = {
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions are filtered
     # before limits apply, and do not affect scores (40); early checks of settings.
     "memory": 1_866,
-    # Plugins, skills and MCP: 4,000 together, with their commands.
     # Declarations in the formats of three frameworks.
     "adapters": 110,
     # More than the 800 planned: the stages of lobster, its workflows with conditions, gates that
@@ -133,7 +130,7 @@ PLANNED = {
     # must not decide which program a server's name starts; the error explains that.
     # Resources and prompts marked as such in listings, also those of earlier versions (17);
     # entries of PATH that cannot be resolved (3).
-    "mcp": 1_761,
+    "mcp": 1_754,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and in-place edits of six clients' configuration files are 160; configuration
     # changes apply to connected clients immediately.
@@ -204,8 +201,8 @@ def test_a_line_of_code_is_counted_and_nothing_else() -> None:
 
 
 def test_every_package_keeps_to_its_budget_and_no_budget_is_looser_than_it_needs_to_be() -> None:
-    found, limits = count_packages(), BUDGETS | PLANNED
-    over = {name: lines for name, lines in found.items() if lines > limits.get(name, 0)}
+    found = count_packages()
+    over = {name: lines for name, lines in found.items() if lines > BUDGETS.get(name, 0)}
     assert over == {}, "write less, or raise the budget and add the reason"
     loose = {
         name: (found.get(name, 0), budget)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import stat
@@ -19,6 +20,8 @@ from clawkit.store import (
     hold_lock,
     is_held,
     locked,
+    locked_async,
+    open_private,
     private_dir,
     rotate_backups,
     why_foreign,
@@ -344,6 +347,67 @@ def test_a_file_that_others_may_have_written_is_known(
     assert why_foreign(info) == why
 
 
+def test_a_private_file_is_created_for_its_owner_only_and_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    fd = open_private(str(path), os.O_WRONLY | os.O_CREAT)
+    os.write(fd, b"mine")
+    os.close(fd)
+    fd = open_private(str(path))
+    assert (mode_of(path), os.get_inheritable(fd)) == (0o600, False)
+    assert os.read(fd, 9) == b"mine"
+    os.close(fd)
+
+
+def test_what_is_not_private_is_not_opened_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+    for name in ("shared", "target"):
+        (tmp_path / name).touch()
+    (tmp_path / "shared").chmod(0o620)
+    (tmp_path / "link").symlink_to("target")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    before = len(os.listdir("/proc/self/fd"))
+    for name, why in (
+        ("shared", "can be written by others; run `chmod go-w`"),
+        ("link", "is a symbolic link; replace it"),
+        ("pipe", "is not a regular file; move it away"),
+        ("folder", "is not a regular file; move it away"),
+        ("missing", "No such file"),
+    ):
+        with pytest.raises(OSError, match=why) as found:
+            open_private(str(tmp_path / name))
+        assert found.value.filename == str(tmp_path / name)
+    assert len(os.listdir("/proc/self/fd")) == before
+    os.close(open_private(str(tmp_path / "shared"), shared_ok=True))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.parametrize("shared_ok", [False, True])
+def test_a_file_of_another_user_is_not_opened(tmp_path: Path, shared_ok: bool) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    os.chown(path, 12345, 12345)
+    with pytest.raises(PermissionError, match="belongs to another user; change that with chown"):
+        open_private(str(path), shared_ok=shared_ok)
+
+
+async def test_other_tasks_run_while_one_waits_for_a_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "file.lock")
+    with pytest.raises(TimeoutError, match="locked by another process"), locked(path):
+        async with locked_async(path, wait_s=0):
+            pass
+    later = locked_async(path)
+    with locked(path):
+        waiting = asyncio.ensure_future(later.__aenter__())
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+    await waiting
+    with pytest.raises(TimeoutError), locked(path, wait_s=0):
+        pass
+    await later.__aexit__(None, None, None)
+    with locked(path, wait_s=0):
+        pass
+
+
 def test_a_lock_is_waited_for_as_long_as_was_said(tmp_path: Path) -> None:
     path = str(tmp_path / "file.lock")
     held = pytest.raises(TimeoutError, match="locked by another process")
@@ -359,8 +423,10 @@ def test_a_lock_file_of_another_user_or_kind_is_refused(tmp_path: Path) -> None:
     path.touch()
     os.chown(path, 12345, 12345)
     os.mkfifo(pipe)
-    for each in (path, pipe):
-        with pytest.raises(OSError, match="not a lock file of this user"), locked(str(each)):
+    for each, why in ((path, "belongs to another user"), (pipe, "not a regular file")):
+        with pytest.raises(OSError, match=why), locked(str(each)):
+            pass
+        with pytest.raises(ToolError, match=why), hold_lock(str(each), "it"):
             pass
 
 

@@ -12,8 +12,8 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from apsw import Connection
 
 
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SAFE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _ELSEWHERE = "CLAWKIT_HOME to a writable directory"
 _ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "; free some space"),
@@ -124,6 +123,37 @@ def private_dir(path: str | os.PathLike[str]) -> None:
         raise PermissionError(errno.EPERM, "can be written by others; run `chmod go-w` on it", path)
 
 
+def open_private(
+    path: str, flags: int = os.O_RDONLY, *, dir_fd: int | None = None, shared_ok: bool = False
+) -> int:
+    """Open a regular file that belongs to this user or root; with O_CREAT, a new one has mode 0600.
+    Symbolic links are refused, and files that other users can write to unless `shared_ok`. Never
+    blocks. Raises OSError with a remedy."""
+    try:
+        fd = os.open(path, flags | _SAFE, 0o600, dir_fd=dir_fd)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            error.strerror = "is a symbolic link; replace it with the file itself"
+        raise
+    try:
+        info = os.fstat(fd)
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file; move it away", path)
+        require_private(path, info, shared_ok=shared_ok)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def require_private(path: str, info: os.stat_result, *, shared_ok: bool = False) -> None:
+    """Raises PermissionError if another user, except root, owns `path` or can write to it."""
+    if info.st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "belongs to another user; change that with chown", path)
+    if info.st_mode & 0o022 and not shared_ok:
+        raise PermissionError(errno.EPERM, "can be written by others; run `chmod go-w` on it", path)
+
+
 def why_foreign(info: os.stat_result) -> str:
     """Why other users may have written a file; empty if only its owner and root could."""
     if os.geteuid() != 0 and info.st_uid not in (0, os.geteuid()):
@@ -137,7 +167,7 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
     info = _stat_regular(os.fspath(path), None, path)
     if not info:
         return
-    with os.fdopen(os.open(path, _READ), "rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | _SAFE), "rb") as file:
         data = file.read()
     first = f"{os.fspath(path)}.bak"
     names = [first, *(f"{first}.{number}" for number in range(1, keep))]
@@ -151,13 +181,9 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
 def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None) -> Iterator[None]:
     """Hold the lock file at `path`, created if missing, for the duration of one change. The kernel
     releases it however the process ends. Raises TimeoutError if another process still holds it
-    after `wait_s`; None waits without a limit. A lock file of another user is refused with
-    OSError."""
-    fd = os.open(path, _FLAGS | os.O_NONBLOCK, 0o600, dir_fd=dir_fd)
+    after `wait_s`; None waits without a limit. Raises OSError for a file that is not private."""
+    fd = open_private(path, os.O_RDWR | os.O_CREAT, dir_fd=dir_fd)
     try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
-            raise OSError(errno.EPERM, "is not a lock file of this user", path)
         if wait_s is None:
             fcntl.flock(fd, fcntl.LOCK_EX)
         else:
@@ -165,6 +191,24 @@ def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None)
         yield
     finally:
         os.close(fd)
+
+
+@asynccontextmanager
+async def locked_async(path: str, *, wait_s: float | None = None) -> AsyncIterator[None]:
+    """`locked`, but other tasks run meanwhile."""
+    import asyncio
+
+    deadline = time.monotonic() + wait_s if wait_s is not None else None
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(locked(path, wait_s=0))
+                break
+            except TimeoutError:
+                if deadline is not None and time.monotonic() > deadline:
+                    raise
+            await asyncio.sleep(_POLL_S)
+        yield
 
 
 def lock_within(fd: int, path: str, wait_s: float) -> None:
@@ -197,7 +241,7 @@ def is_held(path: str) -> bool:
     """Whether a process holds the lock at `path`. The lock is tried only if its process is alive:
     trying takes it for a moment, during which others would find it taken."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDONLY | _SAFE)
     except OSError:
         return False
     try:
@@ -221,7 +265,7 @@ def remove_lock(path: str) -> None:
 def _take(path: str, what: str) -> int:
     private_dir(os.path.dirname(path))
     while True:
-        fd = os.open(path, _FLAGS, 0o600)
+        fd = open_private(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(path, fd):

@@ -466,7 +466,7 @@ def test_a_log_that_is_a_link_is_not_read(file: Path, tmp_path: Path, name: str)
 def test_a_log_of_another_user_is_not_read(file: Path) -> None:
     fill(file, "a")
     os.chown(file, 65534, -1)
-    with pytest.raises(ClawkitError, match="not a regular file owned by you"):
+    with pytest.raises(ClawkitError, match="cannot be read: belongs to another user"):
         read(str(file))
 
 

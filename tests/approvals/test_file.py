@@ -449,7 +449,7 @@ def test_a_directory_that_others_can_write_is_refused(file: Path, mode: int) -> 
     for content in (None, {"defaults": FLOOR}):
         if content is not None:
             write(file, content)
-        assert f"{file.parent}: can be written by others" in str(problem(file))
+        assert f"{file.parent}: cannot be read: can be written by others" in str(problem(file))
         with pytest.raises(BadDocumentError, match="can be written by others"):
             edit(str(file), lambda raw: None)
 
@@ -461,7 +461,7 @@ def test_what_belongs_to_another_user_is_refused(file: Path) -> None:
     assert "belongs to another user" in str(problem(file))
     os.chown(file, 0, -1)
     os.chown(file.parent, 65534, -1)
-    assert f"{file.parent}: belongs to another user" in str(problem(file))
+    assert f"{file.parent}: cannot be read: belongs to another user" in str(problem(file))
 
 
 @AS_ROOT

@@ -48,6 +48,15 @@ def test_a_file_that_is_no_history_does_no_harm(tmp_path: Path) -> None:
     assert "elsewhere" not in file.read_text(encoding="utf-8", errors="replace")
 
 
+def test_lines_are_not_added_to_a_file_that_others_can_write(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    file.write_text('"planted"\n', encoding="utf-8")
+    file.chmod(0o622)
+    keep(file).store_string("x")
+    assert file.read_text(encoding="utf-8") == '"planted"\n'
+    assert list(InputHistory(str(file)).load_history_strings()) == []
+
+
 def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
     file = tmp_path / "history"
     file.write_text("".join(f'"{n}"\n' for n in range(MAX_KEPT + 50)), encoding="utf-8")

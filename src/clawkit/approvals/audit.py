@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import os
-import stat
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any, TypedDict, cast
 
 from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.redact import Redactor
-from clawkit.store import locked, private_dir
+from clawkit.store import locked, open_private, private_dir
 from clawkit.text import regex
 
 POLICY = "policy"
@@ -140,7 +139,7 @@ class Audit:
                 return self._fd, info
         self.close()
         private_dir(os.path.dirname(self.path))
-        self._fd = fd = _open(self.path, _APPEND)
+        self._fd = fd = open_private(self.path, _APPEND, shared_ok=True)
         info = os.fstat(fd)
         self._identity = info.st_dev, info.st_ino
         return fd, info
@@ -171,7 +170,7 @@ def read(path: str, limit: int = 100, since: str = "") -> Iterator[AuditRecord]:
     seen: set[int] = set()
     for file in (path, *(f"{path}.{number}" for number in range(1, KEPT + 1))):
         try:
-            fd = _open(file, os.O_RDONLY)
+            fd = open_private(file, shared_ok=True)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -218,16 +217,6 @@ def _cut(value: Any, limit: int) -> Any:
     if isinstance(value, (list, tuple)):
         return [_cut(each, limit) for each in value[: min(_MOST, max(1, limit // _PER_ITEM))]]
     return value
-
-
-def _open(path: str, flags: int) -> int:
-    """Open a regular file of this user, not following links. Raises OSError."""
-    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    info = os.fstat(fd)
-    if not stat.S_ISREG(info.st_mode) or info.st_uid not in (0, os.geteuid()):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "is not a regular file owned by you", path)
-    return fd
 
 
 def _rotate(path: str, info: os.stat_result) -> bool:

@@ -6,7 +6,6 @@ import errno
 import json
 import logging
 import os
-import stat
 from base64 import urlsafe_b64encode
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +23,7 @@ from clawkit.config import json5
 from clawkit.config.sections.tools import Ask, Security
 from clawkit.errors import BadDocumentError as BadDocumentError
 from clawkit.errors import ConflictError, ToolInputError
-from clawkit.store import locked, private_dir, write_atomic
+from clawkit.store import locked, open_private, private_dir, require_private, write_atomic
 from clawkit.text import human_size, nearest, one_line, printable
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -303,30 +302,20 @@ def ensure_socket(path: str, sock_path: str) -> tuple[str, str]:
 
 
 def _read_bytes(path: str) -> bytes | None:
-    """The file's content, or None. Opened once, so that the checked file is the one that is
-    read."""
+    """The file's content, or None. Another user who can change it could allow any command."""
     folder, name = os.path.split(os.path.abspath(path))
     where = folder
     try:
         folder_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            _check_owner(folder, os.fstat(folder_fd))
+            require_private(folder, os.fstat(folder_fd))
             where = path
-            # Do not block on a FIFO, and do not follow links.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            fd = os.open(name, flags, dir_fd=folder_fd)
+            fd = open_private(name, dir_fd=folder_fd)
         finally:
             os.close(folder_fd)
-        try:
-            info = os.fstat(fd)
-            if not stat.S_ISREG(info.st_mode):
-                raise BadDocumentError(path, "is not a regular file. Remove it")
-            _check_owner(path, info)
+        with open(fd, "rb") as file:
             # One byte over the limit is enough to detect a file that is too large.
-            with open(fd, "rb", closefd=False) as file:
-                return file.read(min(info.st_size, MAX_BYTES) + 1)
-        finally:
-            os.close(fd)
+            return file.read(min(os.fstat(fd).st_size, MAX_BYTES) + 1)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -335,14 +324,6 @@ def _read_bytes(path: str) -> bytes | None:
         else:
             message = f"cannot be read: {error.strerror}"
         raise BadDocumentError(where, message) from None
-
-
-def _check_owner(path: str, info: os.stat_result) -> None:
-    """Another user who can change the file could allow any command."""
-    if info.st_uid not in (0, os.geteuid()):
-        raise BadDocumentError(path, "belongs to another user. Make it your own with chown")
-    if info.st_mode & 0o022:
-        raise BadDocumentError(path, "can be written by others. Run `chmod go-w` on it")
 
 
 @contextmanager

@@ -103,6 +103,7 @@ def _read(path: str, max_bytes: int) -> bytes:
         folder = os.stat(os.path.dirname(real)).st_mode
         if folder & stat.S_IWOTH and not folder & stat.S_ISVTX:
             raise SecretError(f"anyone can replace files in {os.path.dirname(real)!r}")
+        # Not `open_private`: secrets mounted into containers often belong to another user or group.
         fd = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             mode = os.fstat(fd).st_mode

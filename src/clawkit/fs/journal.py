@@ -8,10 +8,8 @@ killed too, the next run does so.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import stat
 import subprocess
 import sys
 import time
@@ -22,7 +20,7 @@ from dataclasses import dataclass, field
 from clawkit.errors import ToolError
 from clawkit.fs.roots import ChangeTarget, open_folder, remove_folders, version_of
 from clawkit.fs.staged_file import JournalStep, dump_step, parse_step, to_root, to_text, write_all
-from clawkit.store import lock_within, private_dir
+from clawkit.store import lock_within, open_private, private_dir
 
 _SUFFIX = ".patch"
 _MAX_BYTES = 256 * 1024 * 1024
@@ -75,7 +73,7 @@ class Journal:
             file = os.path.join(folder, name + _SUFFIX)
             fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX)
+                lock_within(fd, file, _PATIENCE_S)
                 os.write(fd, _PREPARE + b"\n")
                 # Another process may have removed it, in `recover`, before it was locked.
                 if os.fstat(fd).st_nlink:
@@ -199,13 +197,11 @@ def recover(folder: str) -> None:
 
 def _settle(file: str, until: float) -> None:
     """Settle a journal. Raises OSError, also if another process still holds it after `until`."""
-    fd = os.open(file, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    fd = open_private(file, os.O_RDWR)
     try:
         lock_within(fd, file, until - time.monotonic())
-        info = os.fstat(fd)
-        is_own = info.st_uid == os.geteuid() and not info.st_mode & 0o022
         # One link: it was not settled in the meantime, and is not a file from elsewhere.
-        if is_own and stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
+        if os.fstat(fd).st_nlink == 1:
             load(file, fd).settle()
     finally:
         os.close(fd)

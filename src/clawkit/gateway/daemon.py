@@ -16,7 +16,7 @@ from typing import Any
 from clawkit.config.paths import home
 from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError, ToolError
 from clawkit.gateway import process_record as records
-from clawkit.store import hold_lock, private_dir, remove_lock
+from clawkit.store import hold_lock, open_private, private_dir, remove_lock
 
 OUTPUT_NAME = "gateway.out"
 MAX_SHOWN = 4_000
@@ -125,9 +125,9 @@ def _noting_signals() -> Iterator[list[int]]:
 
 
 def _spawn(argv: list[str]) -> subprocess.Popen[bytes]:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    output = os.open(output_file(), flags, 0o600)
+    output = open_private(output_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
+        os.ftruncate(output, 0)
         return subprocess.Popen(
             argv,
             cwd=home(os.environ),

@@ -17,7 +17,7 @@ import secrets
 import time
 from asyncio import IncompleteReadError, LimitOverrunError
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from secrets import compare_digest
 from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -33,7 +33,7 @@ from clawkit.net.addresses import ParsedUrl, env_proxy, kind_of, kind_of_name, p
 from clawkit.net.client import Client, Response
 from clawkit.net.route import NetError, Route, Tls
 from clawkit.process.jsonrpc import UNREADABLE
-from clawkit.store import locked, private_dir, write_atomic
+from clawkit.store import locked, locked_async, private_dir, write_atomic
 from clawkit.text import one_line
 
 LOGIN_S = 300.0
@@ -41,7 +41,6 @@ LOGIN_S = 300.0
 EARLY_S = 30.0
 """A token is renewed this long before it expires."""
 _REQUEST_S = 30.0
-_POLL_S = 0.05
 _MAX_BODY = 256 * 1024
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _PARAM = re.compile(r'([a-zA-Z_]+)\s*=\s*(?:"([^"]*)"|([^\s,"]+))')
@@ -121,13 +120,7 @@ class TokenStore:
         token may revoke all tokens derived from it."""
         name = hashlib.sha256(url.encode()).hexdigest()[:16]
         private_dir(os.path.dirname(self._path))
-        with ExitStack() as held:
-            while True:
-                try:
-                    held.enter_context(locked(f"{self._path}.{name}.lock", wait_s=0))
-                    break
-                except TimeoutError:
-                    await asyncio.sleep(_POLL_S)
+        async with locked_async(f"{self._path}.{name}.lock"):
             yield
 
 

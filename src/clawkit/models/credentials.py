@@ -37,14 +37,13 @@ from clawkit.models.providers import (
     read_private,
 )
 from clawkit.redact.masking import is_secret_name
-from clawkit.store import locked, private_dir, write_atomic
+from clawkit.store import locked, locked_async, private_dir, write_atomic
 
 EARLY_MS = 60_000
 """A token with less time left than this is renewed before use."""
 LOCK_WAIT_S = 2.0
 _NOTE_WAIT_S = 0.2
 _REFRESH_WAIT_S = 30.0
-_REFRESH_POLL_S = 0.02
 _LIFE_S = 3600
 _TOKEN_URLS = {
     "anthropic": "https://console.anthropic.com/v1/oauth/token",
@@ -232,27 +231,23 @@ async def renew(
     Only one process renews at a time, and the others use its token, because most providers accept
     a refresh token only once.
     """
-    deadline = time.monotonic() + _REFRESH_WAIT_S
-    while True:  # not in `locked`, which would block the event loop
-        try:
-            with locked(f"{profiles.file}.refresh.lock", wait_s=0):
-                latest = profiles.read().profiles.get(profile.id, profile)
-                if latest.is_fresh(now_ms):
-                    return latest
-                fresh = await _refresh(latest, post, now_ms)
-                try:
-                    await in_thread(profiles.store_token, fresh)
-                except (OSError, ConfigError) as error:
-                    log.warning("the new token of %s could not be stored: %s", profile.id, error)
-                return fresh
-        except TimeoutError:
-            if time.monotonic() > deadline:
-                problem = "another process has been renewing the sign-in for too long"
-                raise _sign_in_error(profile, "timeout", problem) from None
-        except OSError as error:
-            problem = f"{profiles.file} cannot be locked: {error.strerror}"
-            raise ModelError("auth", f"{profile.provider}: {problem}") from error
-        await asyncio.sleep(_REFRESH_POLL_S)
+    try:
+        async with locked_async(f"{profiles.file}.refresh.lock", wait_s=_REFRESH_WAIT_S):
+            latest = profiles.read().profiles.get(profile.id, profile)
+            if latest.is_fresh(now_ms):
+                return latest
+            fresh = await _refresh(latest, post, now_ms)
+            try:
+                await in_thread(profiles.store_token, fresh)
+            except (OSError, ConfigError) as error:
+                log.warning("the new token of %s could not be stored: %s", profile.id, error)
+            return fresh
+    except TimeoutError:
+        problem = "another process has been renewing the sign-in for too long"
+        raise _sign_in_error(profile, "timeout", problem) from None
+    except OSError as error:
+        problem = f"{profiles.file} cannot be locked: {error.strerror}"
+        raise ModelError("auth", f"{profile.provider}: {problem}") from error
 
 
 async def _refresh(profile: StoredCredential, post: Post | None, now_ms: int) -> StoredCredential:

@@ -26,7 +26,7 @@ from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table
 from clawkit.process.protocols import LOST, Exit, Left
 from clawkit.process.spool import Spool
-from clawkit.store import private_dir
+from clawkit.store import open_private, private_dir
 from clawkit.text import printable, regex
 
 KEEP_S = 30 * 60.0
@@ -38,7 +38,6 @@ _OURS = r"([a-z]+-[a-z]+(?:-[0-9a-f]+)+)\.(?:json|json\.new|log|exit|exit\.new)"
 """Files that are removed when they are old: names that no other program would use."""
 MAX_RECORDS = 200
 _FILE = rf"({_WORD})\.(?:json|json\.new|log|exit)"
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 _Name = Annotated[str, Meta(pattern=rf"^{_WORD}\Z")]
 _Side = Annotated[int, Meta(gt=0, le=10_000)]
@@ -133,16 +132,11 @@ def remove(folder: str, key: str, *kinds: str) -> None:
 
 
 def open_file(folder: str, key: str, kind: str) -> int:
-    """Open a file of a command for reading; raises OSError unless it is a file of this user."""
+    """Open a file of a command for reading. Raises OSError unless it belongs to this user or root;
+    its mode does not matter, because its directory is closed to others."""
     if problem := distrust(folder):
         raise PermissionError(errno.EPERM, problem, folder)
-    path = place_of(folder, key, kind)
-    fd = os.open(path, _READ)
-    info = os.fstat(fd)
-    if stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid():
-        return fd
-    os.close(fd)
-    raise PermissionError(errno.EPERM, "is not a file that belongs to you", path)
+    return open_private(place_of(folder, key, kind), shared_ok=True)
 
 
 def read_all(folder: str) -> Iterator[CommandRecord]:

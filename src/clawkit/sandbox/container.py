@@ -7,7 +7,6 @@ user and could control it.
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import functools
 import os
 import secrets
@@ -17,8 +16,8 @@ import subprocess
 import tempfile
 import time
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any
 
 import msgspec
@@ -45,11 +44,11 @@ from clawkit.sandbox.paths import (
     to_inside,
 )
 from clawkit.sandbox.protocols import Instance, Mount, SandboxUnavailableError, check_elsewhere
-from clawkit.store import private_dir, write_atomic
+from clawkit.store import locked_async, private_dir, write_atomic
 
 _RECENT_S = 300.0
 _SETUP_S, _START_S = 900.0, 120.0
-_LOCK_POLL_S, _END_POLL_S = 0.02, 0.005
+_END_POLL_S = 0.005
 _OWN_PROCESSES = 2  # in an idle container: init, and the `sleep` that keeps it running
 _NEEDS = "it needs python3 3.10 or newer; `clawkit sandbox build` builds the standard image"
 _RECREATE = "run `clawkit sandbox recreate`"
@@ -181,21 +180,10 @@ class ContainerSandbox:
     def _path(self, file: str, name: str = "") -> str:
         return os.path.join(self._state, name or self.name, file)
 
-    @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
-        """Only one process at a time may create or remove the container."""
-        # The lock file outlives the container, so that all processes wait for the same one.
-        lock = os.open(f"{self._root}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            while True:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:  # another process holds it
-                    await asyncio.sleep(_LOCK_POLL_S)
-            yield
-        finally:
-            os.close(lock)
+    def _locked(self) -> AbstractAsyncContextManager[None]:
+        """Only one process at a time may create or remove the container. The lock file outlives it,
+        so that all processes wait for the same one."""
+        return locked_async(f"{self._root}.lock")
 
     def _is_kept(self, found: ContainerInfo) -> bool:
         """Whether to use it. Raises `SandboxUnavailableError` if it must not be replaced now."""

@@ -14,7 +14,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import History
 
 from clawkit.config.paths import home
-from clawkit.store import private_dir, write_atomic
+from clawkit.store import open_private, private_dir, write_atomic
 from clawkit.text import printable
 
 MAX_FILES = 200
@@ -122,20 +122,16 @@ class InputHistory(History):
         line = json.dumps(self._redact(string)) + "\n"
         with suppress(OSError):
             private_dir(os.path.dirname(self._path))
-            with open(self._path, "ab", opener=_open_own) as file:
+            with open(self._path, "ab", opener=open_private) as file:
                 file.write(line.encode())
 
     def _read(self) -> list[bytes]:
         try:
-            with open(self._path, "rb", opener=_open_own) as file:
+            with open(self._path, "rb", opener=open_private) as file:
                 file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BYTES))
                 return file.read(MAX_BYTES).split(b"\n")
         except OSError:
             return []
-
-
-def _open_own(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def _decode(line: bytes) -> str:
