@@ -157,13 +157,17 @@ def test_architecture_has_every_package_in_its_layer() -> None:
 
 def test_every_package_lists_its_modules_in_a_readme() -> None:
     lost = []
-    packages = {path.parent for path in (ROOT / PACKAGE).glob("*/*.py")}
-    for folder in sorted({ROOT / PACKAGE, *packages}):
-        text = (folder / "README.md").read_text(encoding="utf-8")
-        named = {path.stem for path in folder.glob("*.py")} - {"__init__"}
-        named |= {path.name for path in packages if path.parent == folder}
-        lost += [f"{folder.name}/{each}" for each in named if not re.search(rf"\b{each}\b", text)]
+    packages = {path.parent for path in (ROOT / PACKAGE).rglob("*.py")}
+    for folder in sorted(packages):
+        own = folder / "README.md"
+        # A package inside another may be described there.
+        text = (own if own.exists() else folder.parent / "README.md").read_text(encoding="utf-8")
+        named = {rf"[`/]{path.stem}\.py`" for path in folder.glob("*.py")} - {r"[`/]__init__\.py`"}
+        named |= {rf"`{path.name}/" for path in packages if path.parent == folder}
+        lost += [f"{folder.name}/{each}" for each in named if not re.search(each, text)]
         lost += [f"{folder.name}: {each}" for each in re.findall(r"`\w+\.py`[.;]", text)]
+        prose = [line for line in text.splitlines() if not line.startswith("|")]
+        lost += [f"{folder.name}, too long: {line}" for line in prose if len(line) > 120]
     assert lost == [], "not in the README, or there without a word about it"
 
 
