@@ -650,13 +650,27 @@ async def test_the_version_that_is_missing_in_an_address_is_found_out() -> None:
 def terminal(workspace: Path) -> Iterator[Open]:
     opened: list[Terminal] = []
 
-    def open_one(*args: str, term: str = "xterm") -> Terminal:
-        opened.append(Terminal(*args, cwd=workspace, TERM=term))
+    def open_one(*args: str, term: str = "xterm", columns: int = 400) -> Terminal:
+        opened.append(Terminal(*args, cwd=workspace, TERM=term, COLUMNS=str(columns)))
         return opened[-1]
 
     yield open_one
     for each in opened:
         each.close()
+
+
+def test_lines_are_folded_by_words(terminal: Open) -> None:
+    screen = terminal("onboard", columns=40)
+    answer(screen, (PROVIDER, "another provider"))
+    screen.until("Which one?")
+    lines = screen.shown.split("\r\n")[:-1]
+    assert max(len(line) for line in lines if PROVIDER not in line) < 40
+    assert lines[:2] == [
+        "This saves which model clawkit uses.",
+        "Ctrl-C stops without writing anything.",
+    ]
+    words = {word.strip(",") for line in lines for word in line.split()}
+    assert words > set(PROVIDERS)
 
 
 def answer(screen: Terminal, *talk: tuple[str, str]) -> None:
@@ -678,7 +692,7 @@ async def test_a_few_questions_lead_to_a_model_that_answers(
         file.write_text(at_server(server), encoding="utf-8")
 
         def talk() -> Terminal:
-            screen = terminal("onboard")
+            screen = terminal("onboard", columns=80)
             answer(screen, (PROVIDER, "zzzzzz"), ("Type a number; 'another provider'", "cerebraz"))
             answer(screen, ("Did you mean 'cerebras'?", "another provider"))
             answer(screen, ("Which one?", "cerebras"))

@@ -26,7 +26,7 @@ from clawkit.cli.onboarding.write import (
     Setup,
     find_choice,
 )
-from clawkit.cli.shared_options import can_ask, columns, counted, print_json, refuse_commands, warn
+from clawkit.cli.shared_options import can_ask, counted, print_json, refuse_commands, warn
 from clawkit.config.file_edit import ConfigChange, change
 from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.errors import ConfigError
@@ -35,7 +35,6 @@ from clawkit.models.catalog import Catalog
 from clawkit.models.known import PROVIDERS
 from clawkit.net.addresses import env_proxy
 from clawkit.net.route import Route
-from clawkit.terminal_text import wrap
 
 T = TypeVar("T")
 Options = Mapping[str, Any]
@@ -293,9 +292,7 @@ class _Script:
         usual = current.provider if current else ""
         answer = person.choose(question, options, usual, other=lambda text: _read_choice(text).id)
         if answer == "another provider":
-            person.say()
-            for row in wrap(f"Providers: {', '.join(PROVIDERS)}", columns() or 80):
-                person.say(row)
+            person.say(f"\nProviders: {', '.join(PROVIDERS)}")
             return person.ask("Which one? (name)", find_choice)
         return find_choice(answer)
 

@@ -9,9 +9,11 @@ from typing import TypeVar
 import click
 
 from clawkit.cli.onboarding.write import Setting
+from clawkit.cli.shared_options import columns
 from clawkit.config.load import Loaded
 from clawkit.net.addresses import parse_url
 from clawkit.net.route import NetError
+from clawkit.terminal_text import wrap
 from clawkit.text import printable
 from clawkit.web.search.table import (
     OFFERED,
@@ -27,7 +29,12 @@ _ODD = "use letters, digits and punctuation only"
 
 
 def say(text: str = "") -> None:
-    click.echo(printable(text), err=True)
+    """Print lines, folded by words in a terminal."""
+    room = columns()
+    for line in printable(text).split("\n"):
+        indent = "     " if line.startswith(" ") else ""
+        for row in (line,) if room is None else wrap(line, room, rest=indent):
+            click.echo(row.rstrip(), err=True)
 
 
 def ask(question: str, check: Callable[[str], T], default: str = "") -> T:

@@ -126,8 +126,7 @@ class Exec(Section):
     login_path: bool = True  #: Ask the login shell once for PATH.
     inherit_env: list[str] = []  #: More variables for commands, even if they hold credentials.
     safe_bins: list[str] = msgspec.field(default_factory=lambda: list(SAFE_BINS))
-    """Programs that need no approval with harmless arguments; default jq, grep, cut, sort, uniq,
-    head, tail, tr, wc."""
+    """Programs that need no approval with harmless arguments."""
     safe_bin_trusted_dirs: list[str] = []  #: Directories of safe programs besides /bin, /usr/bin.
     safe_bin_profiles: dict[str, SafeBinProfile] = {}  #: Harmless arguments of other programs.
     strict_inline_eval: bool = False  #: Always ask for inline code, such as `python -c`.
