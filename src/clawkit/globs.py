@@ -1,7 +1,8 @@
 """Globs, matched against whole strings without catastrophic backtracking.
 
 In names, `*` matches any characters. In paths, `*` and `?` do not match a slash, `**` matches
-anything, and `**/` zero or more directories. All other characters are literal.
+anything, and `**/` zero or more directories. All other characters are literal. This is the dialect
+of settings; that of searches, with classes and braces, is `fs.search.ripgrep_globs`.
 """
 
 from __future__ import annotations

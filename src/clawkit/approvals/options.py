@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
 
 from msgspec import Struct
 
 from clawkit.approvals.types import Arg
+from clawkit.globs import Glob
 from clawkit.text import regex
 
 FIND_ACTIONS = ("-exec", "-execdir", "-ok", "-okdir")
 # In a glob, characters whose meaning depends on how the glob is written.
 _UNSURE = r"(?a)[^\w.,:/~*?=%-]"
 _DEVICES = frozenset({"dev", "proc"})
-_STARS = r"\*+"
 
 
 def words_of(text: str) -> frozenset[str]:
@@ -42,9 +41,9 @@ def may_be(arg: Arg, words: Iterable[str]) -> bool:
     """Whether an argument is one of these words, or a glob that could match such a file."""
     if not arg.glob or regex(_UNSURE).search(arg.text):
         return arg.glob or arg.text in words
-    pattern = regex(_STARS).sub("*", arg.text)
-    letters = set(pattern) - {"*", "?"}
-    return any(letters.issubset(word) and fnmatchcase(word, pattern) for word in words)
+    letters = set(arg.text) - {"*", "?"}
+    # None of the words contains a slash.
+    return any(letters.issubset(word) and Glob(arg.text, path=True).match(word) for word in words)
 
 
 def is_device(text: str, cwd: str | None = None) -> bool:

@@ -384,7 +384,8 @@ class ServerCatalog:
             for each in self._servers.values()
             for pattern in (*each.files, *each.root_markers)
         }
-        # One expression for all: it is matched against every name in a tree.
+        # One expression for all: it is matched against every name in a tree. Not `Glob`, which
+        # does not know the classes of configured patterns, such as `*.[ch]`.
         self._watched = re.compile("|".join(map(fnmatch.translate, sorted(patterns))))
 
     def is_watched(self, name: str) -> bool:

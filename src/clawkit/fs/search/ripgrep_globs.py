@@ -6,7 +6,8 @@ backtracking.
 pattern without a slash matches base names, at any depth; any other the whole path.
 
 Between two stars the first match is as good as any later one, so it is final (an atomic group): the
-work is linear in the length of the path.
+work is linear in the length of the path. This is the dialect of searches and ignore files; that of
+settings, where brackets and braces are literal, is `clawkit.globs`.
 
 A selection says which files a search covers: partly decided by the search program, partly on its
 output. A positive glob passed to ripgrep would include ignored files again. So base names are
