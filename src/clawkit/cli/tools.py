@@ -78,7 +78,9 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
         if row["section"] != section:
             section = row["section"]
             click.secho(section, bold=True)
-        note = _cost_note(row) if row["inForce"] else state
+        note = f"{row['tokens']} tokens" if row["inForce"] else state
+        if row["inForce"] and row["deferred"]:
+            note = f"deferred, {note} if described"
         if not row["allowed"]:
             note = printable(f"{state.partition(' ')[0]}: {row['removedBy']['why']}")
         note = note if row["inForce"] else click.style(note, fg="yellow")
@@ -94,11 +96,6 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
             "Try: clawkit tools list --all, clawkit tools explain exec, clawkit tools call ls"
         )
     cli.warn(remarks)
-
-
-def _cost_note(row: dict[str, Any]) -> str:
-    tokens = f"{row['tokens']} tokens"
-    return f"deferred, {tokens} if described" if row["deferred"] else tokens
 
 
 _STATES = {

@@ -171,7 +171,9 @@ class GatewayConnection:
             log.warning("refused a client from %s: %s", self.place.address, refused.reason)
             self._abort_soon()
             await self._write(protocol.refusal(self._connect_id, refused.error))
-        await self._end(refused.code, protocol.close_reason(refused.reason))
+        # Nothing is queued for this client.
+        self._abort_soon()
+        await self._socket.close(refused.code, protocol.close_reason(refused.reason))
         return False
 
     async def _shake_hands(self, nonce: str) -> bytes:
@@ -359,11 +361,6 @@ class GatewayConnection:
         if code == protocol.ACCESS_CHANGED:
             for task in self._tasks:
                 task.cancel()
-
-    async def _end(self, code: int, reason: str) -> None:
-        """Disconnect a client for which nothing is queued."""
-        self._abort_soon()
-        await self._socket.close(code, reason)
 
     def _abort_soon(self) -> None:
         """Drop a client that does not read."""

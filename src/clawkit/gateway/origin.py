@@ -156,11 +156,9 @@ def is_loopback(address: str) -> bool:
 
 def is_within(address: str, networks: Iterable[str]) -> bool:
     found = _parse(address)
-    return found is not None and any(_holds(network, found) for network in networks)
-
-
-def _holds(network: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-    return _is_network(network) and address in ipaddress.ip_network(network, strict=False)
+    return found is not None and any(
+        _is_network(each) and found in ipaddress.ip_network(each, strict=False) for each in networks
+    )
 
 
 def _parse(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:

@@ -163,7 +163,8 @@ class MemoryIndex:
                 if files and path in scan.stamps:
                     found = _read_note(files, path, stamp)
                 elif transcripts:
-                    found = _read_session(transcripts, path, stamp)
+                    text = transcripts.read(path.removeprefix(SESSION_ROOT))
+                    found = _reading(path, "sessions", stamp, text, "")
                 batch.append(found)
                 size += sum(len(chunk.text) for chunk in found.chunks)
                 is_full = len(batch) >= _BATCH_FILES or size > _BATCH_CHARS
@@ -358,11 +359,6 @@ def _read_note(files: NoteFiles, path: str, stamp: str) -> _Reading:
         return _Reading(path, "memory", stamp, b"", problem=problem)
     name = os.path.splitext(os.path.basename(path))[0]
     return _reading(path, "memory", note.stamp, note.text, name)
-
-
-def _read_session(transcripts: PastSessions, path: str, stamp: str) -> _Reading:
-    text = transcripts.read(path.removeprefix(SESSION_ROOT))
-    return _reading(path, "sessions", stamp, text, "")
 
 
 def _reading(path: str, source: Source, stamp: str, text: str, name: str) -> _Reading:

@@ -318,7 +318,7 @@ class Subagents:
                 log.warning("the session of a sub-agent could not be deleted: %s", error)
         try:
             # Even for a silent end: a waiting session must not wait forever.
-            if listener := self._listener(run.requester):
+            if listener := self._listeners.get(self.runs.listener(run.requester, self.root.id)):
                 listener()
         except Exception as error:  # noqa: BLE001  # the listener's own code
             log.warning("a listener for results failed: %r", error)
@@ -349,9 +349,6 @@ class Subagents:
         while below := self.active(session):
             for run in below:
                 await self.cancel(run.id, by)
-
-    def _listener(self, session: str) -> Callable[[], None] | None:
-        return self._listeners.get(self.runs.listener(session, self.root.id))
 
     def listen(self, session: str, listener: Callable[[], None] | None) -> None:
         """Call `listener` whenever a session has new results; None removes the listener."""

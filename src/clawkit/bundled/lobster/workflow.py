@@ -128,7 +128,8 @@ class _WorkflowRun(Struct):
             if step.input or step.approval:
                 self.progress = replace(self.progress, index=index + 1, step=step.id)
                 return await self._halt(step)
-        return _output(self._last())
+        last = _subject(self._last())
+        return [] if last == "" else _as_items(last)
 
     def _last(self) -> Result:
         """The result of the last step that was not skipped."""
@@ -317,10 +318,6 @@ def _read(text: str) -> Result:
 
 def _subject(result: Result) -> Value:
     return next((result[key] for key in ("json", "response", "stdout") if key in result), None)
-
-
-def _output(result: Result) -> Items:
-    return [] if _subject(result) == "" else _as_items(_subject(result))
 
 
 async def _list_workflows(_stage: Stage, _items: Items, host: PipelineHost) -> Items:

@@ -30,10 +30,8 @@ _ODD = "use letters, digits and punctuation only"
 
 def say(text: str = "") -> None:
     """Print lines, folded by words in a terminal."""
-    room = columns()
     for line in printable(text).split("\n"):
-        indent = "     " if line.startswith(" ") else ""
-        for row in (line,) if room is None else wrap(line, room, rest=indent):
+        for row in wrap(line, columns() or 10_000, rest="     " if line[:1] == " " else ""):
             click.echo(row.rstrip(), err=True)
 
 
