@@ -108,8 +108,8 @@ BUDGETS = {
     # error for a function passed as a tool; the command that adds an extra (10); following the turn
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (50); rules about links that HEARTBEAT.md may be (10); how a
-    # command ended, moved here from ui (13); opening private files and waiting for locks, moved here
-    # from nine modules (33).
+    # command ended, moved here from ui (13); opening private files and waiting for locks, moved
+    # here from nine modules (33).
     "top level": 4_483,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
