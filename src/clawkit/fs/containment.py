@@ -10,8 +10,8 @@ import ctypes
 import errno
 import functools
 import os
-import platform
 import stat
+import sys
 from contextlib import suppress
 
 from clawkit.core.paths import is_below, plain_path
@@ -164,7 +164,7 @@ def _open_one(folder: int, name: str, flags: int) -> int:
 
 @functools.cache
 def _has_openat2() -> bool:
-    if platform.system() != "Linux":
+    if sys.platform != "linux":
         return False
     here = os.open("/", O_PATH | os.O_CLOEXEC)
     try:
