@@ -6,9 +6,11 @@ import asyncio
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +22,7 @@ from tests.process.watching import alive, children, keepers, open_handles, own, 
 from clawkit.errors import ToolError
 from clawkit.process.local_host import LocalHost
 from clawkit.process.process_table import count_tasks
-from clawkit.process.protocols import Launch
+from clawkit.process.protocols import Launch, Running
 from clawkit.process.spawn_server import MORE_TASKS
 
 pytestmark = pytest.mark.usefixtures("no_loose_ends")
@@ -344,12 +346,69 @@ async def test_the_kernel_limits_the_tasks_of_a_command(
     """Also if a bomb is faster than the server. The kernel exempts root, so this test runs none."""
     said, before = tmp_path / "said", count_tasks()
     text = f"read; (ulimit -Su; ulimit -Hu) > {said}"
-    running = await host.start(launch(text, open_input=True), own("limited"))
-    await running.write(b"\n")
-    assert (await running.wait()).code == 0
-    soft, hard = map(int, said.read_text().split())
+
+    async def limits(running: Running) -> list[int]:
+        await running.write(b"\n")
+        assert (await running.wait()).code == 0
+        return list(map(int, said.read_text().split()))
+
+    soft, hard = await limits(await host.start(launch(text, open_input=True), own("limited")))
     assert soft == hard
     assert 0 < hard <= before + 2 * MORE_TASKS
+
+    # A lower limit of the user's own stays.
+    given = resource.getrlimit(resource.RLIMIT_NPROC)
+    lower = before + MORE_TASKS // 2
+    resource.setrlimit(resource.RLIMIT_NPROC, (lower, given[1]))
+    other = LocalHost(str(tmp_path / "other"))
+    try:
+        running = await other.start(launch(text, open_input=True), own("lower"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NPROC, given)
+    assert await limits(running) == [lower, lower]
+    await other.close()
+
+
+@BOMBS
+async def test_processes_count_even_if_others_end_meanwhile(
+    tmp_path: Path, launch: Make, marker: str
+) -> None:
+    """For ten processes that the command starts, twenty threads of this process have ended."""
+    host = LocalHost(str(tmp_path / "spool"), max_processes=60)
+    events = [threading.Event() for _ in range(200)]
+    threads = [(event, threading.Thread(target=event.wait)) for event in events]
+    for _, thread in threads:
+        thread.start()
+    text = f"while read; do sleep {marker} & done; wait"
+    running = await host.start(launch(text, open_input=True), own("slow"))
+    ended = asyncio.create_task(running.wait())
+    for number in range(0, 200, 20):
+        for event, thread in threads[number : number + 20]:
+            event.set()
+            thread.join()
+        with suppress(ToolError):
+            await running.write(b"\n" * 10)
+        expected = number // 2 + 10
+        await until(lambda: ended.done() or len(alive(marker)) > expected)  # noqa: B023
+    assert (await ended).reason == "process-limit"
+    await until(lambda: not alive(marker))
+    await host.close()
+
+
+async def test_without_tasks_for_threads_a_lost_server_still_ends_its_commands(
+    host: LocalHost, launch: Make, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    running = await host.start(launch(f"sleep {marker}"), own("calm"))
+    await until(lambda: alive(marker))
+    [keeper] = keepers(os.getpid())
+    monkeypatch.setattr(threading.Thread, "start", start)
+    os.kill(keeper, signal.SIGKILL)
+    async with asyncio.timeout(20):
+        assert (await running.wait()).reason == "lost"
+    assert not alive(marker)
 
 
 @BOMBS

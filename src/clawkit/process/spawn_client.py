@@ -403,7 +403,6 @@ class SpawnClient:
             self._server.kill()
         elif not self._is_closing:
             self._wait(0.5)
-        self._reap_later(_PATIENCE_S)
         for _, fds in self._backlog:
             for fd in fds:
                 os.close(fd)
@@ -424,6 +423,10 @@ class SpawnClient:
             child.server_lost = True
             _settle(child.ended, LOST)
             _settle(child.gone, ())
+        if not self._is_closing:  # `close` waits for the server itself
+            # A fork bomb may have taken all tasks: nothing above may depend on a thread.
+            with suppress(RuntimeError):
+                self._reap_later(_PATIENCE_S)
 
 
 def start_server(

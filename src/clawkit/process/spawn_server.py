@@ -35,13 +35,13 @@ else:
     import _signal as signal
 
 
-ENDING_MS, WATCH_MS, HUNT_S = 20, 100, 0.05
+ENDING_MS, WATCH_MS, HUNT_S, COUNT_S = 20, 100, 0.05, 1.0
 GRACE_S = 1.0
 """Between SIGTERM and SIGKILL when clawkit exits."""
 LITTLE = 32 * 1024**2
 MORE_TASKS = 10_000
-"""More tasks of the user than at its start, with which a command cannot start another. A fork bomb
-can be too fast to be counted here. All programs of the user count, and the kernel exempts root."""
+"""A command cannot start a task if its user has this many more than the machine had at its start: a
+fork bomb can be too fast to be counted here. The kernel exempts root, also in user namespaces."""
 _TASKS = resource.RLIMIT_NPROC
 _SET_NAME, _SET_SUBREAPER = 15, 36
 _SIGNALS = signal.valid_signals().intersection(range(1, 32)) - {signal.SIGKILL, signal.SIGSTOP}
@@ -173,6 +173,7 @@ class SpawnServer:
         """Set while everything is being stopped: when to give up."""
         self._tasks = 0
         self._watched = 0.0
+        self._counted = 0.0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         # Another child of clawkit may hold a copy of the socket, so watch clawkit itself as well.
@@ -281,15 +282,15 @@ class SpawnServer:
         listener = -1
         # Read before the start: the command may hit a missing route immediately.
         oom, unreachable = process_table.count_oom(), self._count_unreachable()
+        tasks = process_table.count_tasks()
         try:
             try:
                 os.chdir(options["cwd"] or fds[0])
             except (OSError, ValueError) as error:
                 self._send(id_, "nowhere", getattr(error, "strerror", "") or str(error))
                 return
-            tasks = process_table.count_tasks() + MORE_TASKS, resource.getrlimit(_TASKS)[1]
-            mark = {process_table.MARK: options["mark"]}
-            mark[_TASKS] = min(each for each in tasks if each >= 0)
+            most = (tasks + MORE_TASKS, *resource.getrlimit(_TASKS))
+            mark = {process_table.MARK: options["mark"], _TASKS: min(n for n in most if n >= 0)}
             with process_table.limiting(mark), process_table.oom_first(self._score):
                 if options["programs"] is None and options["hold"] is None:
                     pid = spawn()
@@ -315,7 +316,7 @@ class SpawnServer:
             self._poll.register(listener, select.POLLIN)
         self._send(id_, "pid", pid, found.started if found is not None else 0)
         if is_first:
-            self._tasks, self._watched = process_table.count_tasks(), time.monotonic()
+            self._tasks, self._watched = tasks, time.monotonic()
 
     def _confined(self, shell: str, spawn: Callable[[], int], options: Any) -> Started:
         from clawkit.process.confine import Confiner  # slow to import, and not always needed
@@ -499,18 +500,21 @@ class SpawnServer:
 
     def _enforce_limits(self) -> None:
         """Stop commands that have too many processes. Counting the tasks of the whole machine is
-        cheap; those of each command are counted only if there are many more than before."""
+        cheap; those of each command are counted if there are many more than before, and now and
+        then if there are enough, because others that end hide what a command starts."""
         now = time.monotonic()
         if not self._commands or now - self._watched < WATCH_MS / 2000:
             return
         self._watched = now
         tasks = process_table.count_tasks()
         self._tasks = min(self._tasks, tasks)
-        if tasks - self._tasks < min(100, min(each.limit for each in self._commands.values()) // 2):
+        lowest = min(each.limit for each in self._commands.values())
+        is_growing = tasks - self._tasks >= min(100, lowest // 2)
+        if not is_growing and (tasks <= lowest or now - self._counted < COUNT_S):
             return
-        self._tasks = tasks
+        self._tasks, self._counted = tasks, now
         # A fork bomb multiplies faster than it can be counted, so freeze it first.
-        frozen = [each for each in self._commands.values() if each.freeze()]
+        frozen = [each for each in self._commands.values() if is_growing and each.freeze()]
         processes = process_table.table()
         for command in self._commands.values():
             count = len(self._members(command, processes))
