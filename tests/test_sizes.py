@@ -61,8 +61,8 @@ BUDGETS = {
     # nothing; logins that others cannot delay. To be reduced: layers between method and agent.
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
     # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
-    # checking a run against the author of its job (16).
-    "gateway": 10_052,
+    # checking a run against the author of its job, before it leaves anything (29).
+    "gateway": 10_065,
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level; how to install the PDF reader.
@@ -107,10 +107,10 @@ BUDGETS = {
     # a run; plugins in its services and hooks; its memory; agent names chosen by programs; a clear
     # error for a function passed as a tool; the command that adds an extra (10); following the turn
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
-    # change (50); rules about links that HEARTBEAT.md may be (10); how a
+    # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
     # here from nine modules (33).
-    "top level": 4_483,
+    "top level": 4_486,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).

@@ -19,7 +19,7 @@ from clawkit.config.sections.agents import Agents
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope, Sender
-from clawkit.core.tool import CORE
+from clawkit.core.tool import CORE, Registered
 from clawkit.cron import heartbeat
 from clawkit.cron.jobs import RUNNING, AgentTurn, Job, JobAuthor, ScriptPayload
 from clawkit.cron.protocols import FILE
@@ -286,27 +286,10 @@ class SessionCron:
 
     def _check_turn(self, session: str, turn: AgentTurn) -> None:
         """Refuse a turn with tools that this session does not have. For turns of jobs, this is only
-        an early error: their runs are checked again, with the settings of that time."""
-        config, own = self._loaded.config, self._scope
-        store = SessionStore(locate_store(config.session.store, os.environ))
-        found = store.find(session, own.agent)
-        name = turn.model or (found.model_override if found else "")
-        try:
-            model = find_model(config, own.agent, name) if name else None
-        except ValueError as error:
-            raise ToolInputError(f"payload.model: {error}") from None
-        scope = replace(
-            own,
-            model=model or default_model(config, own.agent) or own.model,
-            sender=Sender(owner=True),
-            withheld=(),
-            allow=turn.tools_allow,
-            delegates=True,
-            in_gateway=True,
-        )
+        an early error: their runs are checked again, with the settings of that time. Wake-ups are
+        not: others may share their turn."""
         extra = [each for each in self._rules.registry.values() if each.source != CORE]
-        run = assemble(config, scope, extra)
-        _refuse(run.lost_in(config, self._author.within(scope)))
+        _refuse(lost_tools(self._loaded, self._author, self._scope, session, turn, extra))
 
     def _with_context(self, raw: dict[str, Any], count: int) -> dict[str, Any]:
         """A systemEvent extended by the last messages of this session."""
@@ -346,6 +329,32 @@ class SessionCron:
         key = params.session_key.strip() or self._main
         self._check_turn(key, AgentTurn("-"))
         return wake(self._loaded, self._cron, self._scope.agent, key, params.text, params.mode)
+
+
+def lost_tools(
+    loaded: Loaded, author: JobAuthor, own: Scope, key: str, turn: AgentTurn, more: list[Registered]
+) -> list[str]:
+    """The tools of a turn in a session that policy would remove for its author; tools that settings
+    offer only to some models do not count. `own` is the scope of any session of the agent, whose
+    model applies if none is set; `more` are external tools. Raises `ToolInputError`."""
+    config, agent = loaded.config, own.agent
+    found = SessionStore(locate_store(config.session.store, os.environ)).find(key, agent)
+    name = turn.model or (found.model_override if found else "")
+    try:
+        model = find_model(config, agent, name) if name else None
+    except ValueError as error:
+        raise ToolInputError(f"payload.model: {error}") from None
+    scope = replace(
+        own,
+        model=model or default_model(config, agent) or own.model,
+        sender=Sender(owner=True),
+        sandboxed=config.agents.sandbox_of(agent).covers(key),
+        withheld=(),
+        allow=turn.tools_allow,
+        delegates=True,
+        in_gateway=True,
+    )
+    return assemble(config, scope, more).lost_in(config, author.within(scope))
 
 
 def _refuse(tools: Iterable[str]) -> None:

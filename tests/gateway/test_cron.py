@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from clawkit.gateway.watched_commands import MAX_LINE, MAX_READ
 from clawkit.models.operator import Operator
 from clawkit.models.protocols import ModelError
 from clawkit.net.route import Route
+from clawkit.runtime import Toolkit
 from clawkit.testing import ScriptedModel, call
 
 MAIN = "agent:main:main"
@@ -161,19 +163,24 @@ async def test_the_session_of_a_job_has_its_model_and_its_tools() -> None:
         assert sorted(seen) == [[], ["ls", "read"], ["read"]]
 
 
+WEAK_LACKS_EXEC = {"tools": {"byProvider": {"weak": {"deny": ["exec"]}}}}
+LACKS = "the run would have tools that the session which made this job lacks: "
+
+
+def add_as_weak(ground: Ground, name: str, **job: Any) -> dict[str, Any]:
+    """Add a job that a session with the model weak/m made."""
+    author = JobAuthor(ModelRef("weak", "m"), Sender(owner=True), ())
+    return ground.gateway.automation.jobs().add(
+        {"name": name, "at": "+1s", "deleteAfterRun": False, **job},
+        by="operator",
+        sign=lambda job: replace(job, author=author),
+    )
+
+
 async def test_no_run_has_tools_that_the_author_of_its_job_lacks_by_then() -> None:
     """The settings may have changed since a model made the job."""
-    config = {"tools": {"byProvider": {"weak": {"deny": ["exec"]}}}}
-    author = JobAuthor(ModelRef("weak", "m"), Sender(owner=True), ())
-    async with serve(config, ScriptedModel(then="Yes.")) as ground:
-
-        def make(name: str, **job: Any) -> dict[str, Any]:
-            return ground.gateway.automation.jobs().add(
-                {"name": name, "at": "+1s", "deleteAfterRun": False, **job},
-                by="operator",
-                sign=lambda job: replace(job, author=author),
-            )
-
+    async with serve(WEAK_LACKS_EXEC, ScriptedModel(then="Yes.")) as ground:
+        make = partial(add_as_weak, ground)
         make("own", message="Hi", sessionTarget="isolated")
         make("main", text="Hi")
         make("code", payload={"script": "print(1)"})
@@ -181,14 +188,51 @@ async def test_no_run_has_tools_that_the_author_of_its_job_lacks_by_then() -> No
         watch = {"schedule": {"kind": "stream", "command": ["echo", "x"]}, "at": None}
         stream = make("stream", message="Hi", toolsAllow=["read"], **watch)
         said = {name: (await finished(ground, name))[0] for name in ("own", "main", "code", "few")}
-        lacks = "the run would have tools that the session which made this job lacks: "
-        assert said["own"]["error"].startswith(f"{lacks}exec, code_execution; ")
-        assert said["main"]["error"].startswith(lacks)
-        assert said["code"]["error"].startswith(f"{lacks}code_execution; ")
+        assert said["own"]["error"].startswith(f"{LACKS}exec, code_execution; ")
+        assert said["main"]["error"].startswith(LACKS)
+        assert said["code"]["error"].startswith(f"{LACKS}code_execution; ")
         assert said["few"]["status"] == "ok"
         jobs = ground.gateway.automation.jobs()
         await until(lambda: not jobs.get(stream["id"])["enabled"])
-        assert f"{lacks}exec; " in jobs.get(stream["id"])["lastRunError"]
+        assert f"{LACKS}exec; " in jobs.get(stream["id"])["lastRunError"]
+
+
+async def test_a_refused_run_leaves_no_message_and_no_session() -> None:
+    async with serve(WEAK_LACKS_EXEC, ScriptedModel(then="Yes.")) as ground:
+        store, main = ground.gateway.store, ground.gateway.live.create("main", name="main")
+        add_as_weak(ground, "own", message="Hi", sessionTarget="isolated", delivery="none")
+        add_as_weak(ground, "later", text="Hi", wakeMode="next-heartbeat")
+        with store.hold(main.id):
+            add_as_weak(ground, "held", text="Hi")
+            for name in ("own", "later", "held"):
+                [run] = await finished(ground, name)
+                assert run["error"].startswith(f"{LACKS}exec, code_execution; "), name
+        assert store.unused_since("cron:*", now_ms() + 1_000) == []
+        mail = store.mailbox.unread(main.id, sandboxed=False)
+        assert [each for each in mail if each.text == "Hi"] == []
+        store.set_model(main.id, "weak/m")
+        add_as_weak(ground, "weak", text="Hi", wakeMode="next-heartbeat")
+        [run] = await finished(ground, "weak")
+        assert run["summary"].startswith("left for the next turn")
+
+
+async def test_the_tools_of_a_refused_call_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may hold a sandbox."""
+    async with serve(WEAK_LACKS_EXEC) as ground:
+        kits: list[Toolkit] = []
+        real = Toolkit.open
+
+        def opened(*given: Any, **more: Any) -> Toolkit:
+            kits.append(real(*given, **more))
+            return kits[-1]
+
+        monkeypatch.setattr(Toolkit, "open", opened)
+        job = add_as_weak(ground, "code", payload={"script": "print(1)"}, delivery="none")
+        [run] = await finished(ground, "code")
+        assert run["error"].startswith(LACKS)
+        [kit] = [each for each in kits if each.run.scope.session == f"cron:{job['id']}"]
+        late = await kit.call("exec", {"command": "echo hi"})
+        assert "shutting down" in late.as_text()
 
 
 async def test_turns_happen_where_they_are_asked_for() -> None:

@@ -207,7 +207,7 @@ async def test_what_policy_removes_for_a_model_is_not_in_its_jobs(tmp_path: Path
 
 OWNER = Sender(owner=True)
 WEAK, STRONG = ModelRef("weak", "m"), ModelRef("strong", "m")
-BY_MODEL = {
+BY_MODEL: dict[str, Any] = {
     "tools": {"byProvider": {"weak": {"deny": ["exec"]}}},
     "agents": {"defaults": {"model": "strong/m", "models": {"strong/m": {"alias": "best"}}}},
 }
@@ -247,6 +247,22 @@ def test_turns_with_the_tools_of_the_session_or_fewer_are_allowed() -> None:
     for job in (payload(model="weak/m"), payload(toolsAllow=["read"]), JOB):
         assert use(weak, BY_MODEL, action="add", job=job)["name"] == "tea"
     assert use(weak, BY_MODEL, action="wake", text="x", mode="now")["ok"]
+
+
+def test_tools_that_the_sandbox_of_a_turn_removes_are_not_missing() -> None:
+    config = {
+        "tools": {**BY_MODEL["tools"], "sandbox": {"tools": {"deny": ["exec"]}}},
+        "agents": {"defaults": {"model": "strong/m", "sandbox": {"mode": "non-main"}}},
+    }
+    weak = Scope(session=MAIN, sender=OWNER, model=WEAK)
+    assert use(weak, config, action="add", job=ALONE)["name"] == "tea"
+    assert "lacks: code_execution, exec" in refused(weak, config, action="wake", text="x")
+
+
+def test_tools_offered_only_to_some_models_are_not_missing() -> None:
+    weak = Scope(session=MAIN, sender=OWNER, model=WEAK)
+    assert "apply_patch" not in assemble(load_config({}).config, weak).tools
+    assert use(weak, action="add", job=payload(model="openai/gpt-5"))["name"] == "tea"
 
 
 def test_tools_of_a_sender_and_withheld_ones_are_limits_for_jobs() -> None:

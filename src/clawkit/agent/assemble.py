@@ -86,7 +86,8 @@ class Assembly(Struct, frozen=True, dict=True):
         return InForce(tuple(self.direct), len(self.refused) - off, off, deferred)
 
     def lost_in(self, config: Config, scope: Scope) -> list[str]:
-        """The tools of this run that policy would remove in another scope."""
+        """The tools of this run that policy would remove in another scope. Tools that settings
+        offer only to some models, such as `apply_patch`, count as kept."""
         decision = apply_policy(config, scope, _subjects_of(self.registry))
         decision = _deny_more(decision, dict(scope.withheld), self.rules)
         return [name for name in self.tools if not decision.verdicts[name].kept]

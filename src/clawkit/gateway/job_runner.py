@@ -8,19 +8,21 @@ import os
 import shlex
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from clawkit.agent.events import no_listener
-from clawkit.automation import WEB_ANSWER, cron_store, leave
+from clawkit.agent.model import default_model
+from clawkit.automation import WEB_ANSWER, cron_store, leave, lost_tools
+from clawkit.bundled import search_services, select_models
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import Cron
 from clawkit.content import Source, Text, User
 from clawkit.core.approval import Answer, Question
-from clawkit.core.context import InForce
+from clawkit.core.context import InForce, Scope
 from clawkit.cron.jobs import (
     RUNNING,
     AgentTurn,
@@ -46,7 +48,7 @@ from clawkit.gateway.scopes import APPROVALS
 from clawkit.gateway.session_events import GatewayRun
 from clawkit.gateway.watched_commands import Watches
 from clawkit.gateway.webhook_turns import OWN_SESSIONS, carry_out
-from clawkit.runtime import Toolkit
+from clawkit.runtime import Toolkit, external_tools
 from clawkit.services import Services
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import session_key
@@ -104,10 +106,14 @@ def is_granted(request: Question, grants: Sequence[str], place: str) -> bool:
 
 
 def check_author(job: Job, kit: Toolkit, tool: str = "") -> None:
-    """Raise `ToolError` for a run with tools, or with this one, that the author of the job would
-    not have under the current settings."""
+    """Raise `ToolError` for a run with tools, or with this one, that policy would remove for the
+    author of the job under the current settings."""
     lost = kit.assembly.lost_in(kit.config, job.author.within(kit.run.scope)) if job.author else []
-    if names := ", ".join(name for name in lost if tool in ("", name)):
+    _refuse([name for name in lost if tool in ("", name)])
+
+
+def _refuse(lost: Sequence[str]) -> None:
+    if names := ", ".join(lost):
         raise ToolError(
             f"the run would have tools that the session which made this job lacks: {names}; to "
             "allow them, add the job yourself (clawkit cron add)"
@@ -257,11 +263,12 @@ class Automation:
         key = self._session_of(job, agent)
         at = iso(run.slot_ms or run.due_ms)
         title = f"Scheduled job: {one_line(job.title, 120)}"
+        turn = AgentTurn(payload.text) if isinstance(payload, SystemEvent) else payload
+        self._check_turn(job, agent, key, turn)
         if isinstance(payload, SystemEvent) and job.wake_mode == "next-heartbeat":
             begin()
             receipt = self.leave(key, agent, title, payload.text)
             return Outcome("ok", f"left for the next turn ({receipt})", session_key=key)
-        turn = AgentTurn(payload.text) if isinstance(payload, SystemEvent) else payload
         parts = [turn.message, _HEAD.format(job.title, at)]
         if run.text:
             parts.append(run.text)
@@ -294,6 +301,17 @@ class Automation:
             return Outcome("ok", f"left for the next turn ({receipt})", session_key=key)
         is_heard = not is_own and self._is_at(job, key)
         return replace(outcome, is_heard=is_heard)
+
+    def _check_turn(self, job: Job, agent: str, key: str, turn: AgentTurn) -> None:
+        """Check the author of a job before anything is created or left. The agent of a turn is
+        checked as well: it may be open with other settings."""
+        if job.author is None:
+            return
+        loaded, place = self._gateway.loaded, self._gateway.live.workspace(agent)
+        model = default_model(loaded.config, agent) or select_models(loaded, agent).model().ref
+        own = Scope(agent=agent, model=model, search=search_services(loaded))
+        extra = external_tools(loaded.config, own, place)
+        _refuse(lost_tools(loaded, job.author, own, key, turn, extra))
 
     def _is_at(self, job: Job, key: str) -> bool:
         """Whether a result would be announced in the session that produced it."""
@@ -376,19 +394,21 @@ class Automation:
             session.id if session else "",
         )
 
-    def toolkit(self, job: Job, tool: str) -> Toolkit:
+    @asynccontextmanager
+    async def toolkit(self, job: Job, tool: str) -> AsyncIterator[Toolkit]:
         """The tools of a job's agent, for calls of one of them without a model. Raises `ToolError`
         if the job's author does not have it."""
         agent = self.agent_of(job)
         place, session = self._gateway.live.workspace(agent), f"cron:{job.id}"
         loaded = self._gateway.loaded
         kit = Toolkit.open(loaded, workspace=place, agent=agent, session=session, owner=True)
-        check_author(job, kit, tool)
-        kit.run.redactor.learn(self._gateway.live.secrets)
-        if isinstance(services := kit.run.services, Services):
-            alone = replace(kit.assembly.in_force, is_one_shot=True)
-            services.fill(InForce, lambda: alone)
-        return kit
+        async with kit:
+            check_author(job, kit, tool)
+            kit.run.redactor.learn(self._gateway.live.secrets)
+            if isinstance(services := kit.run.services, Services):
+                alone = replace(kit.assembly.in_force, is_one_shot=True)
+                services.fill(InForce, lambda: alone)
+            yield kit
 
     async def _call(
         self, job: Job, tool: str, given: dict[str, Any], begin: Callable[[], None]
