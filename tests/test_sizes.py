@@ -35,8 +35,8 @@ BUDGETS = {
     # completion (3); a start without platform; warnings about jobs that cannot work (14); errors in
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
     # clawkit was installed; closed standard streams (7);
-    # how commands of a turn end (12).
-    "cli": 10_189,
+    # how commands of a turn end (13).
+    "cli": 10_190,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -81,14 +81,16 @@ BUDGETS = {
     # moved here from lsp because MCP servers use it as well; isolated programs for hostile data,
     # moved here from media and web, and one started in advance; socket pairs, shared memory and
     # limits, through which commands could reach outside programs; system programs found without
-    # PATH; ioctls that bypass mounts and rules; a limit of the kernel for fork bombs (4).
-    "process": 4_638,
+    # PATH; ioctls that bypass mounts and rules; a limit of the kernel for fork bombs (4), and
+    # counting processes while others end (2).
+    "process": 4_641,
     # Expressions that are slow on prose run only on texts with one of their words, which indexes
     # notes in 40 % less time; detection of credentials in headers.
     "redact": 494,
     # Read-only mounts for files of sub-agents and for skills; protected files that are changed
-    # through mappings; removing and searching trees of any depth (38).
-    "sandbox": 3_451,
+    # through mappings; removing and searching trees of any depth (38), also on
+    # overlayfs (10).
+    "sandbox": 3_462,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
     "telemetry": 390,
@@ -109,8 +111,8 @@ BUDGETS = {
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
-    # here from nine modules (33).
-    "top level": 4_486,
+    # here from nine modules (35).
+    "top level": 4_488,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).
@@ -130,7 +132,7 @@ BUDGETS = {
     # must not decide which program a server's name starts; the error explains that.
     # Resources and prompts marked as such in listings, also those of earlier versions (17);
     # entries of PATH that cannot be resolved (3).
-    "mcp": 1_754,
+    "mcp": 1_755,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and in-place edits of six clients' configuration files are 160; configuration
     # changes apply to connected clients immediately.

@@ -181,8 +181,8 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
 def locked(path: str, *, wait_s: float | None = None, dir_fd: int | None = None) -> Iterator[None]:
     """Hold the lock file at `path`, created if missing, for the duration of one change. The kernel
     releases it however the process ends. Raises TimeoutError if another process still holds it
-    after `wait_s`; None waits without a limit. Raises OSError for a file that is not private."""
-    fd = open_private(path, os.O_RDWR | os.O_CREAT, dir_fd=dir_fd)
+    after `wait_s`; None waits without a limit. Raises OSError for a file of another user."""
+    fd = open_private(path, os.O_RDWR | os.O_CREAT, dir_fd=dir_fd, shared_ok=True)
     try:
         if wait_s is None:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -265,8 +265,11 @@ def remove_lock(path: str) -> None:
 def _take(path: str, what: str) -> int:
     private_dir(os.path.dirname(path))
     while True:
-        fd = open_private(path, os.O_RDWR | os.O_CREAT)
+        # Of any owner: root may work in the home of a user, and only processes matter here.
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | _SAFE, 0o600)
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "is not a regular file; move it away", path)
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(path, fd):
                 os.ftruncate(fd, 0)

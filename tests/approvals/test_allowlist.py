@@ -201,6 +201,12 @@ def test_a_preset_is_proposed_before_the_whole_program_which_an_interpreter_neve
     assert found.to_allow.removeprefix("clawkit approvals allowlist add ") == suggested
 
 
+def test_nothing_is_proposed_for_a_program_whose_path_would_be_a_pattern() -> None:
+    found = judge(program("git status", resolved="/opt/a*b/git", real="/opt/a*b/git"))
+    assert isinstance(found, Miss)
+    assert found.to_allow == ""
+
+
 def test_a_wider_entry_is_proposed_only_if_it_would_do() -> None:
     found = judge("ls -l", AllowlistEntry("ls", arg_pattern="^-a$"))
     assert isinstance(found, Miss)

@@ -237,7 +237,7 @@ def test_an_entry_is_told_in_one_line(subtests: pytest.Subtests) -> None:
         (AllowlistEntry("npm"), "npm"),
         (AllowlistEntry("npm", args="any"), "npm, with any arguments"),
         (AllowlistEntry("git", args="git"), "git, with the arguments of the preset 'git'"),
-        (AllowlistEntry("x", arg_pattern="^a$"), "x, with arguments like /^a$/"),
+        (AllowlistEntry("x", arg_pattern="^a$"), "x, with arguments matching /^a$/"),
         (
             AllowlistEntry("x", arg_pattern=f"{EXACT}00", cwd="/srv", content=SUM),
             "x, with exactly these arguments, in /srv, as long as the file does not change",

@@ -229,7 +229,7 @@ async def test_how_commands_end_is_on_standard_error(workspace: Path) -> None:
     assert sorted(line for line in done.err.splitlines() if line.startswith("·")) == sorted(
         [
             "· exec echo secret; exit 7",
-            "· exec failed: exit code 7",
+            "· exec: exit code 7",
             f"· exec {late}",
             f"· exec {wait}",
             f"· exec {late}: exit code 3",

@@ -273,13 +273,13 @@ def test_the_log_says_what_was_decided_by_whom_and_why(clawkit: Clawkit) -> None
     assert clawkit("log").err == "No decisions recorded yet.\n"
     audit = Audit(audit_file(os.environ))
     audit.write(record("ls \u202ea\nb", extent="exact", at="2026-01-31T12:00:00.000Z"))
-    audit.write(record("rm x", verdict="deny", why="a person refused it"))
+    audit.write(record("rm x", verdict="deny", why="denied by a person"))
     done = clawkit("log")
     assert done.out.split("\n")[:2] == [
         "2026-01-31 12:00:00 UTC  allow  ls \\u{202e}a b",
         "    ann, always (exact): not listed",
     ]
-    assert "deny   rm x\n    ann: a person refused it\n" in done.out
+    assert "deny   rm x\n    ann: denied by a person\n" in done.out
     (last,) = clawkit("log", "--limit", "1", "--json").json
     assert last["command"] == "rm x"
 

@@ -86,7 +86,7 @@ def test_questions_of_other_processes_are_answered(
     # Ctrl-C answers what is asked; only then does it end the watching.
     screen.type(b"\x03")
     screen.until("Denied.")
-    assert "a person refused it" in second.communicate()[1]
+    assert "denied by a person" in second.communicate()[1]
     assert second.returncode == 3
     screen.type(b"\x03")
     assert screen.end() == 0

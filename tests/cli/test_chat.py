@@ -125,7 +125,7 @@ async def test_the_sandbox_is_named_above_and_below(chat: Open) -> None:
     await screen.until("sandbox: ", 2)
     assert ", no network" in screen.text
     await screen.say("/exec host=gateway")
-    await screen.until("no sandbox: commands ask")
+    await screen.until("no sandbox: commands need approval")
 
 
 async def test_the_prompt_in_the_readme_is_the_one_that_is_shown(
@@ -175,7 +175,7 @@ async def test_questions_are_answered_with_keys(chat: Open, workspace: Path) -> 
     await screen.until("Why not?")
     screen.type("not today\r")
     await screen.until("Denied.", 2)
-    await screen.until("exec failed: a person refused it (not today)")
+    await screen.until("exec failed: denied by a person (not today)")
     assert screen.text.count("not today") == 1
     assert not (workspace / "other").exists()
     assert not (workspace / "third").exists()
@@ -546,7 +546,7 @@ async def test_changes_plans_and_void_attempts_are_shown(
         assert "☑ Look" in text
         assert "☐ Act" in text
         assert "✗ read gone.txt" in text
-        assert "the text above is void" in text.replace("\n  ", " ")
+        assert "the text above was discarded" in text.replace("\n  ", " ")
         await screen.say("/plan")
         await screen.until("☑ Look", 2)
 

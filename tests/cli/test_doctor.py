@@ -513,7 +513,7 @@ def test_the_search_service_is_told(
             f"{{tools: {{web: {{search: {{provider: '{id_}'}}}}}}, plugins: {{entries: {entry}}}}}"
         )
 
-    assert said("{}") == ("ok", "no search service is configured: web_search asks at its first use")
+    assert said("{}") == ("ok", "no search service is configured: web_search asks on first use")
     assert said("{tools: {web: {search: {enabled: false}}}}")[1].startswith(
         "web search is disabled"
     )

@@ -274,7 +274,7 @@ def test_ctrl_c_instead_of_a_reason_is_a_plain_no(read: Open) -> None:
     screen.until("Why not? ")
     screen.type(b"never mind\x03")
     assert screen.end() == 3
-    assert "the person at the terminal said no" in screen.shown
+    assert "refused (at the terminal)" in screen.shown
     assert "never mind)" not in screen.shown
 
 
@@ -324,7 +324,7 @@ def test_a_command_is_shown_with_all_a_person_needs(execute: Open, workspace: Pa
         "within 2m",
     ):
         assert words in screen.shown, words
-    assert "refused" in screen.shown
+    assert "denied by a person" in screen.shown
     assert not (workspace / "made").exists()
 
 

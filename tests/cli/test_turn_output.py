@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_only_the_model_that_failed_is_asked_again(
 def test_nothing_is_void_that_was_not_shown(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for screen, said in ((None, "; asking"), (Screen(), "; the text above is void; asking")):
+    for screen, said in ((None, "; asking"), (Screen(), "; the text above was discarded; asking")):
         if screen is not None:
             monkeypatch.setattr("sys.stdout", screen)
         watcher = PlainOutput()
@@ -112,6 +113,25 @@ FAILED = ToolHappened(
     {"type": "end", "tool": "read", "callId": "c1", "isError": True, "error": "no"}
 )
 REPEATED = Answered(Assistant((Text("read failed: no"),)))
+
+
+@pytest.mark.parametrize(
+    ("details", "said"),
+    [
+        ({"exitCode": 3, "exitReason": "exit"}, "· process: exit code 3\n"),
+        (
+            {"exitReason": "manual-cancel", "exitSignal": "SIGTERM"},
+            "· process: manual cancel SIGTERM\n",
+        ),
+        ({"exitCode": 0, "exitReason": "exit"}, ""),
+    ],
+)
+def test_a_call_about_a_command_that_failed_has_not_failed_itself(
+    details: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    event = {"type": "end", "tool": "process", "callId": "c1", "isError": False}
+    PlainOutput()(ToolHappened({**event, "details": details}))
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_setting_is_found_by_any_of_its_names(path: str, documented: tuple[Any
         ("tools.exec.ask.x", "tools.exec.ask takes one of off, on-miss, always"),
         ("tools.deny.first", "tools.deny takes a list of strings"),
         ("tools.fs.zzzzzzzzzz", "Settings in 'tools.fs': workspaceOnly"),
-        ("zzzzzzzzzz", "Settings at the top: $schema, env"),
+        ("zzzzzzzzzz", "Top-level settings: $schema, env"),
     ],
 )
 def test_what_is_no_setting_comes_with_a_hint(path: str, hint: str) -> None:

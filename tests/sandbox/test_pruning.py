@@ -131,9 +131,9 @@ def test_a_tree_that_something_adds_to_is_left_for_the_next_call(tmp_path: Path)
 
     def feed() -> None:
         while not done.is_set():
-            for folder in tree.iterdir():
-                with suppress(OSError):
-                    (folder / "a").mkdir()
+            with suppress(OSError):  # it may be removed meanwhile
+                for folder in tree.iterdir():
+                    (folder / "a").mkdir(exist_ok=True)
                     (folder / "a" / "file").touch()
 
     feeding = threading.Thread(target=feed)
@@ -176,6 +176,30 @@ def test_what_is_mounted_in_a_tree_keeps_its_mode(tmp_path: Path, mode: int) -> 
         lack(f"nothing can be mounted here: {done.stderr.decode()}")
     assert stat.S_IMODE(source.stat().st_mode) == 0o755
     assert (source / "file").exists()
+
+
+def test_a_tree_of_a_lower_layer_of_overlayfs_is_removed(tmp_path: Path) -> None:
+    """As in a container whose image has it: its directories cannot be moved."""
+    folders = [tmp_path / name for name in ("lower", "upper", "work", "merged")]
+    for folder in folders:
+        folder.mkdir()
+    for name in ("a/b/c", "a/d", "e/f"):
+        (folders[0] / "tree" / name).mkdir(parents=True)
+        (folders[0] / "tree" / name / "file").touch()
+    code = (
+        "import os, sys; from clawkit.sandbox.paths import remove_tree\n"
+        "remove_tree(sys.argv[1]); print(os.path.exists(sys.argv[1]))"
+    )
+    script = (
+        'mount -t overlay -o "lowerdir=$1,upperdir=$2,workdir=$3,userxattr" overlay "$4"'
+        " || exit 77; "
+        'exec "$5" -c "$6" "$4/tree"'
+    )
+    argv = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    done = subprocess.run([*argv, *folders, sys.executable, code], capture_output=True)
+    if done.returncode == 77:
+        lack(f"no overlay can be mounted here: {done.stderr.decode()}")
+    assert (done.returncode, done.stdout) == (0, b"False\n"), done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")

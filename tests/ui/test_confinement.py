@@ -34,9 +34,9 @@ async def test_the_sandbox_is_named_once_it_is_known(workspace: Path, backend: s
 @pytest.mark.parametrize(
     ("sandbox", "execution", "words", "reason"),
     [
-        ({"mode": "off"}, {}, "no sandbox: commands ask", "sandbox.mode is 'off'"),
+        ({"mode": "off"}, {}, "no sandbox: commands need approval", "sandbox.mode is 'off'"),
         ({"mode": "off"}, {"ask": "off"}, "no sandbox: allowlist only", "sandbox.mode is 'off'"),
-        ({}, {"host": "gateway"}, "no sandbox: commands ask", ""),
+        ({}, {"host": "gateway"}, "no sandbox: commands need approval", ""),
         ({}, {"mode": "full"}, "no sandbox: all commands run", ""),
         ({}, {"security": "full", "ask": "always"}, "asks always", ""),
         ({}, {"mode": "deny"}, "no commands", ""),

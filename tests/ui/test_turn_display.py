@@ -89,7 +89,7 @@ def test_what_was_said_in_a_void_attempt_is_taken_back_or_marked(screen: Recorde
     assert screen.text.count("void") == 0
     assert "asking fake/two again in 3s" in screen.text
     screen.tell(TextPiece("Wrong.\n\n"), Voided("it broke", 0, "fake/two"), TextPiece("Right."))
-    assert "it broke; the text above is void; asking fake/two" in screen.text
+    assert "it broke; the text above was discarded; asking fake/two" in screen.text
     screen.tell(Answered(Assistant((Text("Right."),))))
     assert screen.text.endswith("\nRight.\n")
 
@@ -354,9 +354,9 @@ def test_the_time_of_a_command_is_its_own(screen: Recorder) -> None:
 
 @pytest.mark.parametrize("end", ["", ".", ". Stop trying."])
 def test_what_is_said_to_the_model_after_a_refusal_is_not_shown(screen: Recorder, end: str) -> None:
-    said = f"a person refused it (too risky). {FINAL}{end}"
+    said = f"denied by a person (too risky). {FINAL}{end}"
     screen.tell(START, happened("end", isError=True, error=said))
-    assert screen.text == "\n✗ exec a person refused it (too risky)\n"
+    assert screen.text == "\n✗ exec denied by a person (too risky)\n"
 
 
 def test_typed_text_and_thoughts_are_folded_where_words_end(screen: Recorder) -> None:

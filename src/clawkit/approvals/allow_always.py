@@ -156,7 +156,7 @@ def _is_worth_it(entry: AllowlistEntry, program: Program) -> bool:
 
 
 _EXTENTS: tuple[StoredExtent, ...] = ("exact", "subcommand", "preset", "program")
-"""Presets that are offered before others for the same program."""
+"""What a permanent approval may cover, narrow extents first."""
 
 
 class _Missed(NamedTuple):

@@ -194,6 +194,8 @@ class ProgramCall:
         if self.called.code:
             return ""
         path = entries.normalize_to(self.subject.resolved, self.subject.real)
+        if not entries.is_fixed(path):
+            return ""
         # A replaceable program may be allowed by name only through a preset that follows links.
         is_replaceable = safe_bins.is_replaceable(self.subject, self.rules)
         name = base_name(path) if is_replaceable and self.program.by_name else path
@@ -204,7 +206,6 @@ class ProgramCall:
         if (
             is_interpreter(names_of(self.subject))
             or safe_bins.is_changeable(self.subject.real, self.rules)
-            or not entries.is_literal(path)
             or isinstance(self.try_entry(AllowlistEntry(path)), str)
         ):
             return ""

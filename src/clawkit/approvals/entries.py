@@ -375,7 +375,7 @@ def describe_entry(entry: AllowlistEntry) -> str:
     every = entry.pattern == "*" and isinstance(entry.args, str) and entry.args != "any"
     words = [f"the programs of the preset {entry.args!r}" if every else entry.pattern]
     if entry.arg_pattern is not None:
-        like = f"with arguments like /{entry.arg_pattern}/"
+        like = f"with arguments matching /{entry.arg_pattern}/"
         words.append(
             "with exactly these arguments" if entry.arg_pattern.startswith(EXACT) else like
         )

@@ -189,7 +189,7 @@ class LocalGate:
             if answer.silent:
                 return self._unanswered(request, decision, answer.reason)
             why = f" ({answer.reason})" if answer.reason else ""
-            said = f"a person refused it{why}. {FINAL}"
+            said = f"denied by a person{why}. {FINAL}"
             raise self._refuse(request, decision, said, "approval", by=answer.by)
         # Things may have changed while the person was deciding.
         now = await self._judged(request)
@@ -197,7 +197,7 @@ class LocalGate:
         if now.verdict == "deny":
             changed = now.reason
         if changed:
-            said = f"it was allowed, but not run: {changed}. Send it again"
+            said = f"approved, but not run: {changed}. Send it again"
             raise self._refuse(request, decision, said, "approval", by=answer.by)
         self._write(request, decision, "allow", by=answer.by or "a person", extent=answer.extent)
         if answer.extent == "session" and decision.code == "access":

@@ -438,7 +438,7 @@ def check_search(loaded: Loaded) -> Findings:
         return
     named, ready = search.named_provider(config), search.ready_providers(config, env)
     if not (named or ready):
-        what = "no search service is configured: web_search asks at its first use"
+        what = "no search service is configured: web_search asks on first use"
         yield ok(what, "clawkit configure search")
         return
     row = search.PROVIDERS.get(named or ready[0])

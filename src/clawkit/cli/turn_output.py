@@ -134,7 +134,7 @@ class PlainOutput(TurnOutput):
             case events.Voided(reason=reason, wait_s=wait_s, model=model):
                 wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
                 is_shown = self._is_live and bool(self._streamed)
-                void = "; the text above is void" if is_shown else ""
+                void = "; the text above was discarded" if is_shown else ""
                 # The reason starts with the model that failed.
                 again = " again" if reason.startswith(f"{model} ") else ""
                 asks = f"; asking {model}{again}{wait}" if model else ""
@@ -166,7 +166,9 @@ class PlainOutput(TurnOutput):
             self._calls[id_] = f"{tool} {summarize_params(event.get('params'), _SHOWN)}"
             self._note(self._calls[id_])
         elif kind == "end" and has_failed(event):
-            words = f"{tool} failed: {event.get('error') or ending(event)}"
+            # Results of `process` say how its command ended; the call itself succeeded.
+            error = event.get("error")
+            words = f"{tool} failed: {error}" if error else f"{tool}: {ending(event)}"
             if self._held_back is None:
                 self._note(words, YELLOW)
             else:

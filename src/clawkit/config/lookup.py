@@ -117,7 +117,7 @@ def _hint(shape: section.Shape, step: str, above: Path, rest: Sequence[str | int
         meant = find((*above, close[0], *rest))
         return f"Did you mean {format_path(meant.path)!r}?" if meant.shape else meant.hint
     where = format_path(above)
-    listing = f"Settings in {where!r}" if above else "Settings at the top"
+    listing = f"Settings in {where!r}" if above else "Top-level settings"
     return section.suggest(step, names, listing, prefix=f"{where}." if above else "")
 
 

@@ -29,6 +29,7 @@ from clawkit.mcp.definitions import FEATURES, ToolListing, read_listing, write_l
 from clawkit.mcp.oauth import OAuth, OpenUrl, TokenStore
 from clawkit.mcp.transports import HttpPeer, McpPeer, SsePeer, StdioPeer
 from clawkit.net.client import Client
+from clawkit.process.environ import DEFAULT_PATH
 from clawkit.process.jsonrpc import ServerError
 from clawkit.process.landlock import Hold
 from clawkit.process.protocols import ExecHost, Launch
@@ -399,4 +400,5 @@ def _path_outside(path: str, workspace: str) -> str:
         except ToolInputError:  # a loop of links
             return False
 
-    return ":".join(filter(is_outside, path.split(":")))
+    # An empty PATH means the working directory.
+    return ":".join(filter(is_outside, path.split(":"))) or DEFAULT_PATH

@@ -173,7 +173,7 @@ def read_answer(given: Elicited, request: Question, by: str) -> Answer:
     is_offered = any(each.extent == "session" for each in request.lasting)
     if given.action == "accept" and chosen == _SESSION and is_offered:
         return Answer("allow", extent="session", by=by)
-    return Answer("deny", f"{by} said no", by=by)
+    return Answer("deny", by.removeprefix("the person "), by=by)
 
 
 class CarPark:

@@ -171,9 +171,7 @@ class SpawnServer:
         """Seccomp listeners that report a command's attempts to use the network."""
         self._close_until: float | None = None
         """Set while everything is being stopped: when to give up."""
-        self._tasks = 0
-        self._watched = 0.0
-        self._counted = 0.0
+        self._tasks, self._watched, self._counted = 0, 0.0, 0.0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
         # Another child of clawkit may hold a copy of the socket, so watch clawkit itself as well.

@@ -225,7 +225,7 @@ def choose(settings: SandboxSettings, *, workspace: str, state: str) -> BackendC
     problems: list[str] = []
     if named in ("auto", "bwrap"):
         if not (why := why_no_bwrap(state, workspace)):
-            best = "it is the strongest that works here"
+            best = "it is the strongest one available here"
             return BackendChoice("bwrap", _NAMED if named == "bwrap" else best)
         problems.append(f"bwrap: {why}")
     if named in ("auto", "landlock"):

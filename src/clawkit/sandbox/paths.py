@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -131,9 +132,10 @@ def remove_tree(folder: str, most: int = 500_000) -> None:
         os.rmdir(folder)
 
 
-def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
+def _empty(folder: int, top: int, names: Iterator[str], depth: int = 64) -> list[str]:
     """Remove files and empty directories of a directory, and move the others to the top while there
-    are `names`; returns their names there."""
+    are `names`; returns their names there. Those of a lower layer of overlayfs, which cannot be
+    moved, are emptied in place, down to `depth`."""
     moved = []
     for each in os.listdir(folder):
         with suppress(OSError, StopIteration):
@@ -143,8 +145,18 @@ def _empty(folder: int, top: int, names: Iterator[str]) -> list[str]:
                 try:
                     os.rmdir(each, dir_fd=folder)
                 except OSError:
-                    _move(each, folder, top, name := next(names))
-                    moved.append(name)
+                    try:
+                        _move(each, folder, top, name := next(names))
+                        moved.append(name)
+                    except OSError as error:
+                        if error.errno != errno.EXDEV or not depth:
+                            raise
+                        inner = _open_up(each, folder)
+                        try:
+                            moved += _empty(inner, top, names, depth - 1)
+                        finally:
+                            os.close(inner)
+                        os.rmdir(each, dir_fd=folder)
     return moved
 
 

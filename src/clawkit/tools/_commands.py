@@ -36,8 +36,8 @@ _REASONS: dict[Reason, str] = {
     "installed",
     "not-executable": "Command not executable (exit code 126): the file exists but cannot be run; "
     "check its mode (chmod +x), or name its interpreter",
-    "overall-timeout": "Command timed out{after} and was killed. Check what it has already done "
-    "before you run it again; for long work use background or a larger timeout",
+    "overall-timeout": "Command timed out{after} and was killed\n[Check what it has already done "
+    "before you run it again; for long work, use background or a larger timeout.]",
     "no-output-timeout": "Command was killed: no output for {quiet} s",
     "out-of-memory": "Command was killed: the system ran out of memory{most}",
     "process-limit": "Command was killed: it started too many processes",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clawkit.call_summary import details_of
+from clawkit.call_summary import details_of, ending, has_failed
 from clawkit.core.approval import FINAL
 from clawkit.core.result import Result
 from clawkit.text import cut_start, human_size, human_time, one_line
@@ -28,9 +28,8 @@ def outcome(event: Mapping[str, Any]) -> str:
         return one_line(error.partition(FINAL)[0].rstrip(" ."), 200)
     if details.get("status") == "running":
         return f"running in the background as {one_line(str(details.get('sessionId', '')), 40)}"
-    code = details.get("exitCode")
-    if isinstance(code, int) and code:
-        return f"exit code {code}"
+    if has_failed(event):
+        return ending(event)
     diff = details.get("diff")
     if isinstance(diff, str):
         lines = [line for line in diff.split("\n") if not line.startswith(("+++", "---"))]

@@ -17,7 +17,7 @@ from clawkit.text import human_time, printable
 from clawkit.ui.paint import Style
 
 BY = "the person at the terminal"
-NO = Answer("deny", f"{BY} said no", by=BY)
+NO = Answer("deny", "at the terminal", by=BY)
 MAX_REASON = 1_000
 GONE = "No longer pending: answered elsewhere, or timed out."
 _KEYS: dict[StoredExtent, str] = {

@@ -276,7 +276,7 @@ class ChatSession(ABC):
             return f"sandbox: {self.sandbox}{', asks always' if ask == 'always' else ''}"
         if self.sandbox is None and is_inside:
             return "allowlist only" if ask == "off" else f"asks {ask}"
-        how = "allowlist only" if ask == "off" else "commands ask"
+        how = "allowlist only" if ask == "off" else "commands need approval"
         return f"no sandbox: {how}{self.why_no_sandbox if why and is_inside else ''}"
 
     def describe(self) -> str:

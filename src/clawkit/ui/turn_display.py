@@ -272,7 +272,7 @@ class TurnDisplay:
     def _void(self, event: events.Voided) -> None:
         """Printed text cannot be removed, so a note says that it is void."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
-        void = "the text above is void; " if self.answer.is_shown else ""
+        void = "the text above was discarded; " if self.answer.is_shown else ""
         again = " again" if event.model == self._model else ""
         asks = f"asking {event.model}{again}{wait}" if event.model else ""
         self.answer, self._model = AnswerText(), event.model

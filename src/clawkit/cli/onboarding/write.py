@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import signal
-import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
@@ -27,6 +26,7 @@ from clawkit.models.credentials import Credential, Profiles
 from clawkit.models.known import PROVIDERS
 from clawkit.models.providers import agent_dir
 from clawkit.net.route import bad_value
+from clawkit.terminal_text import wrap
 from clawkit.text import nearest
 from clawkit.web.search.table import named_provider, ready_providers
 
@@ -258,8 +258,8 @@ def _commented(text: str, path: Path, words: str) -> str:
     indent = text[line:at]
     if indent.strip():
         return text
-    rows = textwrap.wrap(words, _WIDTH - len(indent) - 3)
-    comment = "".join(f"{indent}// {row}{newline_of(text)}" for row in rows)
+    rows = wrap(words, _WIDTH + 1, f"{indent}// ")
+    comment = "".join(row.rstrip() + newline_of(text) for row in rows)
     return text[:line] + comment + text[line:]
 
 
