@@ -134,7 +134,7 @@ async def test_the_prompt_in_the_readme_is_the_one_that_is_shown(
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
     start = readme.index("Run this command?")
     expected = readme[start : readme.index("```", start)].replace("/home/ada/shop", str(workspace))
-    screen = chat("--model", "clawkit/operator", size=(160, 50))
+    screen = chat("--model", "clawkit/operator", size=(300, 50))
     await screen.until(READY)
     await screen.say('/tool exec {"command": "git push", "elevated": true}')
     await screen.until(HINT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import platform
 import stat
 import threading
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.fs.tricks import (
+    on,
     open_handles,
     swapping,
     with_failing_openat2,
@@ -225,7 +225,7 @@ def forgotten() -> Iterator[None]:
 def test_a_root_is_opened_by_its_real_path_alone(
     tree: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
-    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(os, "uname", lambda: on(system))
     for place in ("/", str(tree.resolve()), str(tree.resolve() / "dir" / "deep")):
         fd = open_root(place)
         assert os.readlink(f"/proc/self/fd/{fd}") == place
@@ -259,7 +259,7 @@ def test_without_the_kernels_help_every_link_is_refused(tree: Path, error: int) 
 
 @pytest.mark.usefixtures("forgotten")
 def test_other_systems_do_without_it(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(os, "uname", lambda: on("Darwin"))
     assert read_inside(tree, "dir/f") == "inside"
     with pytest.raises(ToolAuthorizationError):
         read_inside(tree, "to-file")
@@ -270,7 +270,7 @@ def test_other_systems_do_without_it(tree: Path, monkeypatch: pytest.MonkeyPatch
 def test_open_files_of_the_process_are_never_gone_through(
     tree: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
-    monkeypatch.setattr(platform, "system", lambda: system)
+    monkeypatch.setattr(os, "uname", lambda: on(system))
     root = os.open("/", os.O_RDONLY | os.O_DIRECTORY)
     try:
         fd = containment.open_anywhere(str(tree / "to-file"), os.O_RDONLY)

@@ -47,12 +47,20 @@ class _Program(ctypes.Structure):
     _fields_ = (("len", ctypes.c_uint16), ("filter", ctypes.POINTER(_Instruction)))
 
 
+_REAL = os.uname()
+
+
+def on(system: str) -> os.uname_result:
+    """What `os.uname` says on another system."""
+    return os.uname_result((system, *_REAL[1:]))
+
+
 @contextlib.contextmanager
 def resolving_by_hand() -> Iterator[None]:
     """The kernel does not resolve paths for us: every part of a path is opened by hand."""
     containment._has_openat2.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(platform, "system", lambda: "Darwin")
+        patch.setattr(os, "uname", lambda: on("Darwin"))
         assert not containment._has_openat2()
         yield
     containment._has_openat2.cache_clear()

@@ -63,7 +63,7 @@ class CallWritten(Happening, frozen=True, tag="call_delta"):
 
 
 class Voided(Happening, frozen=True, tag="retry"):
-    """Everything streamed of this answer is void; a retry follows."""
+    """Everything streamed of this answer is discarded; a retry follows."""
 
     reason: str
     wait_s: float

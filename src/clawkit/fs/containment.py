@@ -11,7 +11,6 @@ import errno
 import functools
 import os
 import stat
-import sys
 from contextlib import suppress
 
 from clawkit.core.paths import is_below, plain_path
@@ -164,7 +163,7 @@ def _open_one(folder: int, name: str, flags: int) -> int:
 
 @functools.cache
 def _has_openat2() -> bool:
-    if sys.platform != "linux":
+    if os.uname().sysname != "Linux":
         return False
     here = os.open("/", O_PATH | os.O_CLOEXEC)
     try:

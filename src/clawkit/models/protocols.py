@@ -111,7 +111,7 @@ class CallDelta(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Everything streamed of this answer is void: the request is retried."""
+    """Everything streamed of this answer is discarded: the request is retried."""
 
     reason: str
     """One line for people."""

@@ -270,7 +270,7 @@ class TurnDisplay:
             self.note(start + one_line(text, _THOUGHT))
 
     def _void(self, event: events.Voided) -> None:
-        """Printed text cannot be removed, so a note says that it is void."""
+        """Printed text cannot be removed, so a note says that it was discarded."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "the text above was discarded; " if self.answer.is_shown else ""
         again = " again" if event.model == self._model else ""
