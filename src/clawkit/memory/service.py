@@ -199,16 +199,13 @@ class LocalMemory:
                 count *= 4
 
         sessions = self._transcripts.visible() if self._transcripts else None
-        among = None if sessions is None else index.numbers(corpus, sessions)
         by_words: Leg = ()
-        for group in index.groups(terms):
-            # What is hidden must not affect what is found, nor its scores.
-            if among is None:
-                by_words = best(partial(index.match, group, corpus))
-            else:
-                by_words = index.match_among(among, group, CANDIDATES)
-            if by_words:
-                break
+        if sessions is not None:  # what is hidden affects neither what is found nor its scores
+            by_words = index.match_among(sessions, terms, corpus, CANDIDATES)
+        else:
+            for group in index.groups(terms):
+                if by_words := best(partial(index.match, group, corpus)):
+                    break
         nearest = partial(self._vectors.nearest, *vector, corpus) if vector else None
         by_vector = best(nearest) if nearest else ()
         today = self._today()
