@@ -117,9 +117,8 @@ BUDGETS = {
     "ui": 2_779,
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
-    # in a renamed workspace, and no repeated charges for embeddings; hidden sessions are filtered
-    # before limits apply, and do not affect scores: BM25 of the visible passages (63); early checks
-    # of settings.
+    # in a renamed workspace, and no repeated charges for embeddings; hidden sessions affect neither
+    # results nor scores: BM25 of the visible passages (63); early checks of settings.
     "memory": 1_889,
     # Declarations in the formats of three frameworks.
     "adapters": 110,

@@ -11,6 +11,7 @@ import pytest
 from tests.memory.test_service import memory, write_notes
 
 from clawkit.errors import ToolAuthorizationError
+from clawkit.memory.embed import Embedder, Embedders
 from clawkit.memory.index import MemoryIndex
 from clawkit.memory.protocols import Corpus
 from clawkit.memory.search import CANDIDATES, SNIPPET_CHARS, choose, cut_snippet, mix, recency
@@ -180,17 +181,28 @@ def _write_texts(chance: random.Random, count: int, longest: int) -> list[str]:
     ]
 
 
+class Noise:
+    """An embedder: the same random vector for the same text."""
+
+    provider, model = "test", "noise"
+
+    async def embed(self, texts: Sequence[str], _purpose: str) -> list[list[float]]:
+        chances = map(random.Random, texts)
+        return [[chance.gauss(0, 1) for _ in range(64)] for chance in chances]
+
+
+@pytest.mark.parametrize("embedders", [(), (Noise(),)], ids=["keyword", "hybrid"])
 @pytest.mark.parametrize("corpus", ["memory", "sessions", "all"])
 async def test_scores_are_those_of_an_index_without_hidden_sessions(
-    tmp_path: Path, corpus: Corpus
+    tmp_path: Path, corpus: Corpus, embedders: Sequence[Embedder]
 ) -> None:
     chance = random.Random(1)
-    notes, seen = _write_texts(chance, 40, 80), _write_texts(chance, 40, 80)
+    notes, seen = _write_texts(chance, 300, 80), _write_texts(chance, 300, 80)
     write_notes(tmp_path / "work", {f"memory/{at}.md": text for at, text in enumerate(notes)})
 
     async def search(settings: str, sessions: Sessions) -> list[list[tuple[str, float]]]:
         found = []
-        async with memory(tmp_path, settings, sessions) as service:
+        async with memory(tmp_path, settings, sessions, embedders=Embedders(embedders)) as service:
             await service.index(rebuild=True)
             for query in ("zebra quokka", "東京 zebra", "lakes lake filler1 zebra"):
                 hits = (
@@ -201,7 +213,7 @@ async def test_scores_are_those_of_an_index_without_hidden_sessions(
         return found
 
     expected = await search(SOURCES[corpus], Seen(seen, ()))
-    for count, longest in ((1, 1), (8, 3), (8, 300), (300, 30)):
+    for count, longest in ((1, 1), (8, 3), (8, 300), (900, 80)):
         hidden = Hidden(seen, _write_texts(chance, count, longest))
         assert await search(SOURCES["all"], hidden) == expected
 
@@ -218,6 +230,7 @@ async def test_a_hidden_match_of_a_rare_word_does_not_replace_visible_ones(tmp_p
         await service.index()
         assert (await service.status()).chunks > 10_000
         assert (await service.search("rarity common", corpus="all")).hits
+        assert not (await service.search("rarity", corpus="sessions")).hits
 
 
 async def test_a_word_that_is_frequent_only_in_hidden_sessions_counts(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import reduce
 from heapq import nlargest
 from itertools import accumulate
 from operator import itemgetter
@@ -60,23 +62,18 @@ CREATE TABLE vector (
   UNIQUE (space, hash));
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
-_SEEN = (
-    "FROM file CROSS JOIN chunk ON chunk.file = file.id WHERE chunk.id BETWEEN :first AND :last"
-    " AND (source = 'memory' OR path IN (SELECT value FROM json_each(:paths)))"
-)
-"""The passages of notes and of some sessions in a corpus. CROSS JOIN: the files are read first."""
 _SIZES = (
-    f"SELECT sz, count(*) FROM (SELECT chunk.id {_SEEN}) AS seen"  # noqa: S608
-    " CROSS JOIN words_docsize AS size ON size.id = seen.id GROUP BY sz"
+    "SELECT sz, count(*) FROM carray(:among) CROSS JOIN words_docsize ON id = value GROUP BY sz"
 )
+"""Numbers of words, as FTS5 stores them, of some passages."""
 _MATCH = (
     "words MATCH value AND words.rowid BETWEEN :first AND :last"
-    f" AND +words.rowid IN (SELECT chunk.id {_SEEN})"
+    " AND +words.rowid IN (SELECT value FROM carray(:among))"
 )
-_COUNTS = f"SELECT (SELECT count(*) FROM words WHERE {_MATCH}), value FROM json_each(:queries)"  # noqa: S608
+_COUNTS = f"SELECT (SELECT count(*) FROM words WHERE {_MATCH}), value FROM json_each(:terms)"  # noqa: S608
 _SATURATIONS = (
     "SELECT value, words.rowid, saturation(words, :mean)"  # noqa: S608
-    f" FROM json_each(:queries) CROSS JOIN words WHERE {_MATCH}"
+    f" FROM json_each(:terms) CROSS JOIN words WHERE {_MATCH}"
 )
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
 """Limits of one transaction; files are never split."""
@@ -266,14 +263,17 @@ class MemoryIndex:
         return list(found)
 
     def match_among(
-        self, sessions: Collection[str], terms: Sequence[str], corpus: Corpus, limit: int
+        self, among: Set[int], terms: Sequence[str], limit: int
     ) -> list[tuple[int, float]]:
-        """Like `match` with the first of the `groups`, as if only notes and some sessions, by id,
-        existed in the corpus. The rank of FTS5 always depends on all passages."""
-        first, last = RANGES[corpus]
-        paths = msgspec.json.encode([SESSION_ROOT + id_ for id_ in sessions]).decode()
+        """Like `match` with the first of the `groups`, as if only some passages existed. The rank
+        of FTS5 always depends on all."""
+        import apsw
+
+        if not among:
+            return []
         queries = msgspec.json.encode([match_any([term]) for term in terms]).decode()
-        given = {"first": first, "last": last, "paths": paths, "queries": queries}
+        numbers = apsw.carray(array("q", among))
+        given = {"among": numbers, "first": min(among), "last": max(among), "terms": queries}
 
         def match(db: Connection) -> list[tuple[int, float]]:
             if self._scoring is not db:
@@ -283,17 +283,30 @@ class MemoryIndex:
             with db:  # in one snapshot
                 sizes: Any = list(db.execute(_SIZES, given))
                 total = sum(count for _, count in sizes)
-                mean = sum(_read_varint(size) * count for size, count in sizes) / (total or 1)
+                words = sum(count * reduce(_read_varint, size, 0) for size, count in sizes)
                 found: Any = db.execute(_COUNTS, given)
                 counted = sorted((count, query) for count, query in found if count)
                 rarity = {query: _rarity(total, count) for count, query in counted}
                 kept = msgspec.json.encode(next(_split_work(counted), ())).decode()
-                parts: Any = db.execute(_SATURATIONS, {**given, "queries": kept, "mean": mean})
+                parts: Any = db.execute(
+                    _SATURATIONS, {**given, "terms": kept, "mean": words / (total or 1)}
+                )
                 for query, id_, part in parts:
                     scores[id_] = scores.get(id_, 0.0) + rarity[query] * part
             return nlargest(limit, scores.items(), key=itemgetter(1))
 
         return self.run(match)
+
+    def numbers(self, corpus: Corpus, sessions: Collection[str]) -> frozenset[int]:
+        """The passages of notes, and of some sessions by id, in a corpus."""
+        sql = (  # CROSS JOIN: without a look at the passages of other sessions
+            "SELECT chunk.id FROM file CROSS JOIN chunk ON chunk.file = file.id WHERE chunk.id"
+            " BETWEEN ? AND ?"
+            " AND (source = 'memory' OR path IN (SELECT value FROM json_each(?)))"
+        )
+        paths = msgspec.json.encode([SESSION_ROOT + id_ for id_ in sessions]).decode()
+        found: Any = self.run(lambda db: list(db.execute(sql, (*RANGES[corpus], paths))))
+        return frozenset(id_ for (id_,) in found)
 
     def passages(self, scores: Mapping[int, float], *, text: bool = False) -> dict[int, Hit]:
         """Passages by their numbers, with their full text if requested."""
@@ -357,12 +370,8 @@ def _saturation(row: FTS5ExtensionApi, *given: Any) -> float:
     return count * 2.2 / (count + 1.2 * (0.25 + 0.75 * size / float(mean)))
 
 
-def _read_varint(data: bytes) -> int:
-    """The number of words of a passage, as FTS5 stores it."""
-    found = 0
-    for byte in data:
-        found = found << 7 | byte & 127
-    return found
+def _read_varint(found: int, byte: int) -> int:
+    return found << 7 | byte & 127
 
 
 def version(db: Connection) -> object:
