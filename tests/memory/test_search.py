@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import random
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.memory.test_service import memory, write_notes
 
 from clawkit.errors import ToolAuthorizationError
+from clawkit.memory.embed import Embedder, Embedders
 from clawkit.memory.index import MemoryIndex
 from clawkit.memory.protocols import Corpus
 from clawkit.memory.search import CANDIDATES, SNIPPET_CHARS, choose, cut_snippet, mix, recency
@@ -141,49 +143,106 @@ async def test_hidden_sessions_take_no_places_of_what_can_be_seen(tmp_path: Path
             assert {hit.path for hit in hits} == paths
 
 
-BOTH = "{sources: ['memory', 'sessions']}"
+SOURCES: Mapping[Corpus, str] = {
+    "memory": "{sources: ['memory']}",
+    "sessions": "{sources: ['sessions']}",
+    "all": "{sources: ['memory', 'sessions']}",
+}
 
 
 class Hidden(Sessions):
-    def __init__(self, *said: str) -> None:
+    """Some sessions that may be seen, and others that may not."""
+
+    def __init__(self, seen: Sequence[str], hidden: Sequence[str]) -> None:
         super().__init__()
-        texts = enumerate(("User: zebra here", "User: quokka here", *said))
-        self.said = {f"s{number}": text for number, text in texts}
+        self.seen = {f"seen{number}": text for number, text in enumerate(seen)}
+        self.said = {**{f"h{number}": text for number, text in enumerate(hidden)}, **self.seen}
 
     def may_see(self, id_: str) -> bool:
-        return id_ in ("s0", "s1")
+        return id_ in self.seen
 
     def visible(self) -> Collection[str] | None:
-        return ["s0", "s1"]
+        return self.seen
 
 
+class Seen(Hidden):
+    """All sessions may be seen."""
+
+    def visible(self) -> Collection[str] | None:
+        return None
+
+
+def _write_texts(chance: random.Random, count: int, longest: int) -> list[str]:
+    """Texts that differ in length, and in how often they have each word."""
+    words = ["zebra", "quokka", "東京", "東", "lakes", "lake", *(f"filler{at}" for at in range(12))]
+    weights = [chance.random() ** 4 for _ in words]
+    return [
+        " ".join(chance.choices(words, weights, k=chance.randint(1, longest))) for _ in range(count)
+    ]
+
+
+class Noise:
+    """An embedder: the same random vector for the same text."""
+
+    provider, model = "test", "noise"
+
+    async def embed(self, texts: Sequence[str], _purpose: str) -> list[list[float]]:
+        chances = map(random.Random, texts)
+        return [[chance.gauss(0, 1) for _ in range(64)] for chance in chances]
+
+
+@pytest.mark.parametrize("embedders", [(), (Noise(),)], ids=["keyword", "hybrid"])
 @pytest.mark.parametrize("corpus", ["memory", "sessions", "all"])
-async def test_scores_do_not_tell_which_words_hidden_sessions_have(
-    tmp_path: Path, corpus: Corpus
+async def test_scores_are_those_of_an_index_without_hidden_sessions(
+    tmp_path: Path, corpus: Corpus, embedders: Sequence[Embedder]
 ) -> None:
-    filler = {f"memory/{number}.md": f"filler{number} words" for number in range(40)}
-    write_notes(
-        tmp_path / "work",
-        {"memory/a.md": "zebra alpha", "memory/b.md": "quokka alpha", **filler},
-    )
-    found = []
-    for said in ("nothing of", "merger zebra", "zebra zebra"):
-        # All have the same length.
-        async with memory(tmp_path, BOTH, Hidden(*[f"User: {said} interest"] * 8)) as service:
+    chance = random.Random(1)
+    notes, seen = _write_texts(chance, 300, 80), _write_texts(chance, 300, 80)
+    write_notes(tmp_path / "work", {f"memory/{at}.md": text for at, text in enumerate(notes)})
+
+    async def search(settings: str, sessions: Sessions) -> list[list[tuple[str, float]]]:
+        found = []
+        async with memory(tmp_path, settings, sessions, embedders=Embedders(embedders)) as service:
             await service.index(rebuild=True)
-            hits = (await service.search("zebra quokka", corpus=corpus, min_score=0)).hits
-            found.append([(hit.path, hit.score) for hit in hits])
-    assert found[0] == found[1] == found[2]
-    assert found[0]
+            for query in ("zebra quokka", "東京 zebra", "lakes lake filler1 zebra"):
+                hits = (
+                    await service.search(query, max_results=100, min_score=0, corpus=corpus)
+                ).hits
+                assert len({hit.score for hit in hits}) > 5
+                found.append([(hit.path, hit.score) for hit in hits])
+        return found
+
+    expected = await search(SOURCES[corpus], Seen(seen, ()))
+    for count, longest in ((1, 1), (8, 3), (8, 300), (900, 80)):
+        hidden = Hidden(seen, _write_texts(chance, count, longest))
+        assert await search(SOURCES["all"], hidden) == expected
+
+
+def _write_sections(text: str, count: int) -> str:
+    """A passage for each section."""
+    return "\n".join(f"# part {at}\n\n{text} {'pad ' * 350}\n" for at in range(count))
 
 
 async def test_a_hidden_match_of_a_rare_word_does_not_replace_visible_ones(tmp_path: Path) -> None:
-    sections = "\n".join(f"# part {number}\n\ncommon {'pad ' * 350}\n" for number in range(550))
+    sections = _write_sections("common", 550)
     write_notes(tmp_path / "work", {f"memory/{number}.md": sections for number in range(20)})
-    async with memory(tmp_path, BOTH, Hidden("User: rarity")) as service:
+    async with memory(tmp_path, SOURCES["all"], Hidden((), ["User: rarity"])) as service:
         await service.index()
         assert (await service.status()).chunks > 10_000
         assert (await service.search("rarity common", corpus="all")).hits
+        assert not (await service.search("rarity", corpus="sessions")).hits
+
+
+async def test_a_word_that_is_frequent_only_in_hidden_sessions_counts(tmp_path: Path) -> None:
+    filler = {f"memory/{number}.md": "filler" for number in range(9)}
+    notes = {"memory/a.md": "zebra pond", "memory/b.md": "zebra lake", **filler}
+    write_notes(tmp_path / "work", notes)
+    hidden = Hidden((), [_write_sections("lake", 550)] * 20)
+    async with memory(tmp_path, SOURCES["all"], hidden) as service:
+        await service.index()
+        assert (await service.status()).chunks > 10_000
+        hits = (await service.search("zebra lake")).hits
+        assert [(hit.path, hit.score) for hit in hits] == [("memory/b.md", 1), ("memory/a.md", 0)]
 
 
 async def test_another_process_gives_the_number_of_a_passage_to_a_hidden_session(

@@ -11,8 +11,10 @@ import math
 import os
 import threading
 import time
+from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import reduce
 from heapq import nlargest
 from itertools import accumulate
 from operator import itemgetter
@@ -29,7 +31,7 @@ from clawkit.memory.words import index_text, match_any
 from clawkit.store import DamagedError, Database
 
 if TYPE_CHECKING:
-    from apsw import Connection
+    from apsw import Connection, FTS5ExtensionApi
 
 SESSION_ROOT = "sessions/"
 _APPLICATION = 0x636C6D34
@@ -60,6 +62,19 @@ CREATE TABLE vector (
   UNIQUE (space, hash));
 CREATE TABLE meta (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
 """
+_SIZES = (
+    "SELECT sz, count(*) FROM carray(:among) CROSS JOIN words_docsize ON id = value GROUP BY sz"
+)
+"""Numbers of words, as FTS5 stores them, of some passages."""
+_MATCH = (
+    "words MATCH value AND words.rowid BETWEEN :first AND :last"
+    " AND +words.rowid IN (SELECT value FROM carray(:among))"
+)
+_COUNTS = f"SELECT (SELECT count(*) FROM words WHERE {_MATCH}), value FROM json_each(:terms)"  # noqa: S608
+_SATURATIONS = (
+    "SELECT value, words.rowid, saturation(words, :mean)"  # noqa: S608
+    f" FROM json_each(:terms) CROSS JOIN words WHERE {_MATCH}"
+)
 _BATCH_FILES, _BATCH_CHARS, _BATCH_S = 64, 512 * 1024, 0.2
 """Limits of one transaction; files are never split."""
 _LOCK_WAIT_S = 10.0
@@ -117,6 +132,8 @@ class MemoryIndex:
         self._counts: dict[str, int] = {}
         """Cached number of passages per term, because counting is slow."""
         self._counted_at: object = None
+        self._scoring: object = None
+        """The connection that has the function of `_SATURATIONS`."""
         self._syncing = threading.Lock()
         self.pending = 0
         """Known number of files that are not indexed yet."""
@@ -233,16 +250,7 @@ class MemoryIndex:
                     self._counts[term] = _frequency(db, term)
             return sorted((self._counts[term], term) for term in terms if self._counts[term])
 
-        counted = self.run(count)
-        while counted:
-            totals = accumulate(count for count, _ in counted)
-            kept = [
-                term
-                for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
-                if not number or total * (number + 1) <= _MAX_WORK
-            ]
-            yield kept
-            counted = counted[len(kept) :]
+        return _split_work(self.run(count))
 
     def match(self, terms: Sequence[str], corpus: Corpus, limit: int) -> list[tuple[int, float]]:
         """Passages with any of the terms, best first: number and score (higher is better)."""
@@ -257,30 +265,44 @@ class MemoryIndex:
     def match_among(
         self, among: Set[int], terms: Sequence[str], limit: int
     ) -> list[tuple[int, float]]:
-        """Like `match`, as if only some passages existed: how rare a term is among others does not
-        affect the scores."""
-        sql = "SELECT rowid, -rank FROM words WHERE words MATCH ?"
+        """Like `match` with the first of the `groups`, as if only some passages existed. The rank
+        of FTS5 always depends on all."""
+        import apsw
+
+        if not among:
+            return []
+        queries = msgspec.json.encode([match_any([term]) for term in terms]).decode()
+        numbers = apsw.carray(array("q", among))
+        given = {"among": numbers, "first": min(among), "last": max(among), "terms": queries}
 
         def match(db: Connection) -> list[tuple[int, float]]:
-            total: Any = db.execute("SELECT count(*) FROM chunk").get
+            if self._scoring is not db:
+                db.register_fts5_function("saturation", _saturation)
+                self._scoring = db
             scores: dict[int, float] = {}
-            for term in terms:
-                rows: Any = list(db.execute(sql, (match_any([term]),)))
-                found = [(id_, score) for id_, score in rows if id_ in among]
-                factor = _rarity(len(among), len(found)) / _rarity(total, len(rows))
-                for id_, score in found:
-                    scores[id_] = scores.get(id_, 0.0) + score * factor
-            # Without the rounding errors of the factors, which depend on hidden passages.
-            exact = ((id_, round(score, 12)) for id_, score in scores.items())
-            return nlargest(limit, exact, key=itemgetter(1))
+            with db:  # in one snapshot
+                sizes: Any = list(db.execute(_SIZES, given))
+                total = sum(count for _, count in sizes)
+                words = sum(count * reduce(_read_varint, size, 0) for size, count in sizes)
+                found: Any = db.execute(_COUNTS, given)
+                counted = sorted((count, query) for count, query in found if count)
+                rarity = {query: _rarity(total, count) for count, query in counted}
+                kept = msgspec.json.encode(next(_split_work(counted), ())).decode()
+                parts: Any = db.execute(
+                    _SATURATIONS, {**given, "terms": kept, "mean": words / (total or 1)}
+                )
+                for query, id_, part in parts:
+                    scores[id_] = scores.get(id_, 0.0) + rarity[query] * part
+            return nlargest(limit, scores.items(), key=itemgetter(1))
 
         return self.run(match)
 
     def numbers(self, corpus: Corpus, sessions: Collection[str]) -> frozenset[int]:
         """The passages of notes, and of some sessions by id, in a corpus."""
-        sql = (
-            "SELECT chunk.id FROM chunk JOIN file ON file.id = chunk.file WHERE chunk.id BETWEEN"
-            " ? AND ? AND (source = 'memory' OR path IN (SELECT value FROM json_each(?)))"
+        sql = (  # CROSS JOIN: without a look at the passages of other sessions
+            "SELECT chunk.id FROM file CROSS JOIN chunk ON chunk.file = file.id WHERE chunk.id"
+            " BETWEEN ? AND ?"
+            " AND (source = 'memory' OR path IN (SELECT value FROM json_each(?)))"
         )
         paths = msgspec.json.encode([SESSION_ROOT + id_ for id_ in sessions]).decode()
         found: Any = self.run(lambda db: list(db.execute(sql, (*RANGES[corpus], paths))))
@@ -324,9 +346,32 @@ class MemoryIndex:
         return self.run(look)
 
 
+def _split_work(counted: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
+    """Terms, sorted by their number of passages, in groups that can be searched quickly."""
+    while counted:
+        totals = accumulate(count for count, _ in counted)
+        kept = [
+            term
+            for number, (total, (_, term)) in enumerate(zip(totals, counted, strict=True))
+            if not number or total * (number + 1) <= _MAX_WORK
+        ]
+        yield kept
+        counted = counted[len(kept) :]
+
+
 def _rarity(total: int, found: int) -> float:
-    """The factor of a term in the rank of FTS5. Passages may have been added since the total."""
-    return max(math.log((max(0, total - found) + 0.5) / (found + 0.5)), 1e-6)
+    """The factor of a term in BM25, as in the rank of FTS5."""
+    return max(math.log((total - found + 0.5) / (found + 0.5)), 1e-6)
+
+
+def _saturation(row: FTS5ExtensionApi, *given: Any) -> float:
+    """The other factor, which grows with the number of matches in a passage."""
+    (mean,), count, size = given, row.inst_count, row.column_size()
+    return count * 2.2 / (count + 1.2 * (0.25 + 0.75 * size / float(mean)))
+
+
+def _read_varint(found: int, byte: int) -> int:
+    return found << 7 | byte & 127
 
 
 def version(db: Connection) -> object:

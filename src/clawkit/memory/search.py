@@ -8,8 +8,8 @@ from datetime import date
 from clawkit.memory.words import fold
 from clawkit.text import regex
 
-CANDIDATES, MAX_CANDIDATES = 100, 6_400
-"""Number of passages from keywords and from vectors each, and the maximum if some are hidden."""
+CANDIDATES = 100
+"""Number of passages from keywords and from vectors each."""
 VECTOR_SHARE = 0.3
 HALF_LIFE_DAYS = 30.0
 AGE_SHARE = 0.25

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import date
 from functools import cache, partial
@@ -41,7 +41,7 @@ from clawkit.memory.protocols import (
     OnProgress,
     Source,
 )
-from clawkit.memory.search import CANDIDATES, MAX_CANDIDATES, Leg, choose, cut_snippet, mix, recency
+from clawkit.memory.search import CANDIDATES, Leg, choose, cut_snippet, mix, recency
 from clawkit.memory.settings import excerpt_chars, settings_of, sources_of
 from clawkit.memory.vectors import CACHE_ENTRIES, VectorIndex, find_extension
 from clawkit.memory.words import MAX_QUERY_CHARS, read_terms
@@ -181,38 +181,22 @@ class LocalMemory:
         terms = read_terms(query, index.split)
         may_see = cache(self._may_see)
 
-        def visible(scores: Mapping[int, float]) -> dict[int, Hit]:
-            found = index.passages(scores)
-            return {id_: each for id_, each in found.items() if may_see(each.source, each.path)}
-
-        def best(find: Callable[[int], Leg]) -> Leg:
-            """Filter hidden sessions before limiting. They may be too many to name in the query."""
-            count = CANDIDATES
-            while True:
-                found = find(count)
-                if corpus == "memory" or self._transcripts is None:
-                    return found
-                shown = visible(dict(found))
-                kept = [each for each in found if each[0] in shown]
-                if len(kept) >= CANDIDATES or len(found) < count or count >= MAX_CANDIDATES:
-                    return kept[:CANDIDATES]
-                count *= 4
-
         sessions = self._transcripts.visible() if self._transcripts else None
+        # What is hidden affects neither what is found nor its scores.
         among = None if sessions is None else index.numbers(corpus, sessions)
         by_words: Leg = ()
-        for group in index.groups(terms):
-            # What is hidden must not affect what is found, nor its scores.
-            if among is None:
-                by_words = best(partial(index.match, group, corpus))
-            else:
-                by_words = index.match_among(among, group, CANDIDATES)
-            if by_words:
-                break
-        nearest = partial(self._vectors.nearest, *vector, corpus) if vector else None
-        by_vector = best(nearest) if nearest else ()
+        if among is not None:
+            by_words = index.match_among(among, terms, CANDIDATES)
+        else:
+            for group in index.groups(terms):
+                if by_words := index.match(group, corpus, CANDIDATES):
+                    break
+        by_vector: Leg = ()
+        if vector:
+            by_vector = self._vectors.nearest(*vector, corpus, CANDIDATES, among)
         today = self._today()
-        seen = visible(mix(by_words, by_vector))
+        found = index.passages(mix(by_words, by_vector))
+        seen = {id_: each for id_, each in found.items() if may_see(each.source, each.path)}
         scores = {id_: each.score * recency(each.path, today) for id_, each in seen.items()}
         # Matches of words, or of a similar meaning, are better than nothing.
         also = {id_ for id_, _ in by_words} | {id_ for id_, near in by_vector if near >= lowest}

@@ -12,7 +12,7 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from heapq import nlargest
 from importlib.util import find_spec
 from operator import itemgetter, mul
@@ -40,6 +40,8 @@ _COSINES = (
 )
 _SIGNS = bytes(ord("1" if 0 < value < 128 else "0") for value in range(256))
 """For each byte of a vector, whether the number is positive."""
+Among = Set[int] | None
+"""The only passages that are compared; None for all."""
 Waiting = tuple[int, bytes, str]
 """A passage without a vector: its number, the hash of its text, and the text."""
 
@@ -132,7 +134,7 @@ class VectorIndex:
         return self._index.run(lambda db: cast(int, db.execute(sql, (_key(space),)).get))
 
     def nearest(
-        self, space: str, vector: bytes, corpus: Corpus, limit: int
+        self, space: str, vector: bytes, corpus: Corpus, limit: int, among: Among = None
     ) -> list[tuple[int, float]]:
         """The passages with the most similar vectors, most similar first: number and cosine."""
 
@@ -141,7 +143,7 @@ class VectorIndex:
             count = limit * _OVERSAMPLING // (1 if can_compare else 2)
             compare = _compare_in_sqlite if can_compare else _compare
             with db:  # in one snapshot: other processes may remove vectors in the meantime
-                alike = self._alike(db, space, vector, corpus, count)
+                alike = self._alike(db, space, vector, corpus, count, among)
                 near = compare(db, vector, set(alike.values()))
             found = ((id_, near[row]) for id_, row in alike.items())
             return nlargest(limit, found, key=itemgetter(1))
@@ -149,7 +151,7 @@ class VectorIndex:
         return self._index.run(look)
 
     def _alike(
-        self, db: Connection, space: str, vector: bytes, corpus: Corpus, limit: int
+        self, db: Connection, space: str, vector: bytes, corpus: Corpus, limit: int, among: Among
     ) -> dict[int, int]:
         """The passages whose signs differ least from those of a vector, and their vectors' rows."""
         if (at := (version(db), space, len(vector))) != self._signs_at:
@@ -158,6 +160,9 @@ class VectorIndex:
             columns: Any = tuple(zip(*signs, strict=True)) or ((), (), ())
             self._signs, self._signs_at = columns, at
         ids, rows, bits = self._signs
+        if among is not None:
+            kept = [at for at, id_ in enumerate(ids) if id_ in among]
+            ids, rows, bits = ([column[at] for at in kept] for column in self._signs)
         first, last = RANGES[corpus]
         start, end = bisect_left(ids, first), bisect_right(ids, last)
         wanted = int(vector.translate(_SIGNS), 2)
