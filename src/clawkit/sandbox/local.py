@@ -186,9 +186,10 @@ class BwrapHost(SandboxHost):
         only for detached commands."""
 
     async def start(self, launch: Launch, id_: str) -> LocalRunning:
+        first = len(self._denied)  # a command can be refused a host before it counts as started
         running = await super().start(launch, id_)
         if launch.hold is not None and launch.hold.hosts is not None:
-            first, guard = len(self._denied), running.after
+            guard = running.after
             running.after = lambda: (
                 *(guard() if guard is not None else ()),
                 *dict.fromkeys(self._denied[first:]),
