@@ -18,8 +18,9 @@ BUDGETS = {
     # turn; deferred tools and their directory in the prompt; results as changed by plugins; tools
     # that call tools or ask models; notes before compaction, a turn with two tools, its settings
     # and limits (190); memory in the prompt; files that rules keep from it; which tools another
-    # scope would lose (7); answers that do not match a type, in one line (12).
-    "agent": 1_936,
+    # scope would lose (7); answers that do not match a type, in one line (12);
+    # hard links that come and go (3).
+    "agent": 1_939,
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
     # cover.
@@ -52,7 +53,8 @@ BUDGETS = {
     # values; why a type has no schema, in one place (2);
     # how commands end, in brief events (4).
     "core": 1_776,
-    "fs": 4_600,
+    # Waiting until the kernel has removed a hard link completely (18).
+    "fs": 4_618,
     # More than twice the 4,000 planned: the protocol of existing clients has many fields in
     # parameters and answers; a background gateway, its service file and metrics; isolation of
     # clients from each other; nodes; approvals with a history; TLS, and logins by a proxy; runs
@@ -89,8 +91,8 @@ BUDGETS = {
     "redact": 494,
     # Read-only mounts for files of sub-agents and for skills; protected files that are changed
     # through mappings; removing and searching trees of any depth (38), also on
-    # overlayfs (10).
-    "sandbox": 3_462,
+    # overlayfs (10); notes of refused hosts that come early (1).
+    "sandbox": 3_463,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
     "telemetry": 390,
@@ -120,8 +122,9 @@ BUDGETS = {
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions affect neither
-    # results nor scores: BM25 of the visible passages (63); early checks of settings.
-    "memory": 1_889,
+    # results nor scores: BM25 of the visible passages (63); early checks of settings; hard links that
+    # come and go (2).
+    "memory": 1_891,
     # Declarations in the formats of three frameworks.
     "adapters": 110,
     # More than the 800 planned: the stages of lobster, its workflows with conditions, gates that

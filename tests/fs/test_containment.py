@@ -355,3 +355,18 @@ def test_a_path_on_another_file_system_is_not_near(tree: Path) -> None:
                 containment.open_near(root, path, os.O_RDONLY)
     with handle(Path("/")) as root, pytest.raises(OSError, match="Invalid cross-device link"):
         containment.open_near(root, "proc/self/status", os.O_RDONLY)
+
+
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("system", ["Linux", "Darwin"])
+def test_waiting_for_changes_changes_nothing(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    monkeypatch.setattr(os, "uname", lambda: on(system))
+    before = {each: each.lstat() for each in sorted(tree.rglob("*"))}
+    for name in ("dir/f", "to-file", "dir", "missing", "missing/f", "to-dir/f"):
+        containment.await_changes(str(tree / name))
+    after = {each: each.lstat() for each in sorted(tree.rglob("*"))}
+    assert [(each, info.st_ino, info.st_ctime_ns) for each, info in before.items()] == [
+        (each, info.st_ino, info.st_ctime_ns) for each, info in after.items()
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from clawkit.fs import containment
 from clawkit.fs.roots import (
     ChangeTarget,
     Roots,
+    has_kept_path,
     make_folders,
     open_folder,
     place_of,
@@ -319,3 +321,23 @@ def test_a_place_too_deep_to_be_named_is_refused(tmp: Path) -> None:
     os.close(fd)
     with pytest.raises(ToolInputError, match="too long"):
         reach.locate("/".join((*parts, "f")))
+
+
+@pytest.mark.parametrize("later_s", [0, 60])
+def test_a_file_keeps_its_path_until_it_is_moved_or_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later_s: float
+) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        info, now = os.fstat(fd), time.time()
+        monkeypatch.setattr(time, "time", lambda: now + later_s)
+        assert has_kept_path(fd, place_of(fd), info)
+        path.rename(tmp_path / "other")
+        # What happened long ago is not looked at again: `place_of` comes after it.
+        assert has_kept_path(fd, str(path), info) is bool(later_s)
+        (tmp_path / "other").unlink()
+        assert not has_kept_path(fd, place_of(fd), info)
+    finally:
+        os.close(fd)

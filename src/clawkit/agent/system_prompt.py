@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.tool import Tool
+from clawkit.fs.roots import has_kept_path, place_of
 from clawkit.text import cut, one_line
 
 MAX_CHARS = 20_000
@@ -126,6 +127,8 @@ def _read(workspace: str, name: str, max_chars: int, may_read: Callable[[str], b
     try:
         info = os.fstat(fd)
         if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+            return None
+        if not has_kept_path(fd, place_of(fd), info):  # another hard link was removed just now
             return None
         # One character more than shown, at up to four bytes each, to detect truncation.
         data = os.read(fd, 4 * max_chars + 4)

@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from clawkit.config.paths import home
 from clawkit.core.tasks import in_thread, unbroken
 from clawkit.errors import ConflictError, ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.fs.containment import O_PATH
+from clawkit.fs.containment import O_PATH, await_changes
 from clawkit.fs.journal import recover
 from clawkit.fs.protected_files import Protection
 from clawkit.fs.protocols import Change, Changed, DirEntry, Info, Kind, Listing, OpenFile, Start
-from clawkit.fs.roots import Roots, place_of, reopen
+from clawkit.fs.roots import Roots, has_kept_path, place_of, reopen
 from clawkit.fs.transaction import Committer, info_of
 
 # Opened with O_PATH first, until the type is known: opening a device can have side effects.
@@ -33,8 +33,6 @@ _KINDS = {
 }
 _PATIENCE = 2.0
 """Seconds for which opening is retried while a file is being replaced."""
-_GONE = " (deleted)"
-"""Suffix that the kernel adds to the path of an open file that was removed."""
 _AHEAD = 64 * 1024
 """Bytes that are read when a file is opened; covers most files completely."""
 
@@ -213,7 +211,7 @@ class LocalFileSystem:
             self._check_file(path, os.fstat(mark))
             fd = reopen(mark, _FLAGS)
             info, ahead, place = os.fstat(fd), os.pread(fd, _AHEAD, 0), place_of(fd)
-            self._check_name(path, place, info, near=near)
+            self._check_name(path, fd, place, info, near=near)
             file, fd = LocalFile(fd, place, info_of(info), ahead), -1
             return file
         except OSError as error:
@@ -234,7 +232,9 @@ class LocalFileSystem:
                 reason="hard-link",
             )
 
-    def _check_name(self, path: str, place: str, info: os.stat_result, *, near: bool) -> None:
+    def _check_name(
+        self, path: str, fd: int, place: str, info: os.stat_result, *, near: bool
+    ) -> None:
         """Raises `ConflictError` unless the open file still has its path, and no other hard link:
         one may have been removed just before the links were counted.
 
@@ -244,9 +244,10 @@ class LocalFileSystem:
         if not self._one_name:
             return
         if near:
-            is_same = not place.endswith(_GONE) and self._roots.can_read(place)
+            is_same = has_kept_path(fd, place, info) and self._roots.can_read(place)
             links = info.st_nlink
         else:
+            await_changes(place)
             now = self._roots.look_at(place)
             is_same = now is not None and os.path.samestat(now, info)
             links = now.st_nlink if now else 0

@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
@@ -431,11 +432,25 @@ def place_of(fd: int) -> str:
     return os.fsdecode(fcntl.fcntl(fd, _F_GETPATH, bytes(1024)).rstrip(b"\0"))
 
 
+def has_kept_path(fd: int, place: str, info: os.stat_result) -> bool:
+    """Whether an open file still has the path that `place_of` said after `info` was read. Until its
+    last change is certainly complete, this waits for it."""
+    if place.endswith(_GONE):
+        return False
+    if time.time() - info.st_ctime > _SETTLED_S:
+        return True
+    containment.await_changes(place)
+    return place_of(fd) == place
+
+
 @functools.cache
 def _has_proc() -> bool:
     return os.path.exists("/proc/self/fd")
 
 
+_GONE = " (deleted)"
+"""Suffix that the kernel adds to the path of an open file that was removed."""
+_SETTLED_S = 10.0
 _TYPOGRAPHIC = str.maketrans("‘’‚‛“”„‟′″‐‑‒–—―−", "''''\"\"\"\"'\"-------")
 
 

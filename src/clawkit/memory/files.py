@@ -20,7 +20,7 @@ from clawkit.config.sections.plugins import MemoryPath
 from clawkit.core.paths import is_below, plain_path
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
 from clawkit.fs.containment import open_inside, open_root
-from clawkit.fs.roots import opened
+from clawkit.fs.roots import has_kept_path, opened, place_of
 from clawkit.globs import Glob
 from clawkit.memory.protocols import Excerpt
 from clawkit.text import human_size
@@ -197,6 +197,9 @@ class NoteFiles:
                         f"{path}: has {info.st_nlink} names (hard links), so it may be a file from "
                         "elsewhere; copy it, or set tools.fs.hardLinks to 'allow'"
                     )
+                # Another hard link may have been removed just now.
+                if not (self._hard_links or has_kept_path(fd, place_of(fd), info)):
+                    raise ToolInputError(f"{path}: was replaced while it was being read; try again")
                 with open(fd, "rb", closefd=False) as file:
                     data = file.read(MAX_FILE_BYTES + 1)
                 if len(data) > MAX_FILE_BYTES:
