@@ -122,8 +122,8 @@ BUDGETS = {
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions affect neither
-    # results nor scores: BM25 of the visible passages (63); early checks of settings; hard links that
-    # come and go (2).
+    # results nor scores: BM25 of the visible passages (63); early checks of settings; hard links
+    # that come and go (2).
     "memory": 1_891,
     # Declarations in the formats of three frameworks.
     "adapters": 110,
