@@ -18,7 +18,7 @@ from clawkit.bundled import open_plugins, plugin_tools, search_services
 from clawkit.config.load import Loaded, load, loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, parse_ref
-from clawkit.config.paths import gateway_dir, mcp_dir
+from clawkit.config.paths import mcp_dir, own_secrets
 from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
@@ -359,8 +359,9 @@ def resolve_workspace(
 
 def _check_workspace(path: str) -> str:
     """Raises `ConfigError` for a directory whose files are hidden from tools."""
-    if is_below(os.path.realpath(path), os.path.realpath(gateway_dir(os.environ))):
-        raise ConfigError([Issue("workspace", f"{path!r} contains the secrets of the gateway")])
+    place = os.path.realpath(path)
+    if any(is_below(place, os.path.realpath(each)) for each in own_secrets(os.environ)):
+        raise ConfigError([Issue("workspace", f"{path!r} contains secrets of clawkit")])
     return path
 
 

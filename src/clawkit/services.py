@@ -245,7 +245,7 @@ class Services(Mapping[type, object]):
                 *(self._fs.read_roots if roots else ()),
             ),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
-            hidden=(paths.gateway_dir(os.environ),),
+            hidden=(*paths.own_secrets(os.environ), *self._elsewhere()),
             hard_links=self._fs.hard_links == "allow",
             protection=self.protection(),
             ask=self._fs.protected == "ask",
@@ -321,7 +321,7 @@ class Services(Mapping[type, object]):
             files,
             self._workspace,
             ripgrep=self._fs.ripgrep,
-            hidden=(paths.gateway_dir(os.environ),),
+            hidden=(*paths.own_secrets(os.environ), *self._elsewhere()),
             hard_links=allowed,
             absolute=bool(self._scope.cwd),
         )

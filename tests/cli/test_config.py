@@ -187,6 +187,18 @@ def test_a_model_that_does_not_exist_is_a_warning(config: Config, path: str, val
     assert "unknown model" not in config("unset", path).err
 
 
+def test_entries_that_match_no_tool_are_reported_when_written_and_validated(config: Config) -> None:
+    words = "warning: tools.deny: 'exce' matches no tool; did you mean 'exec'?"
+    assert words in config("set", "tools.deny", '["exce"]').err
+    assert words in config("validate").err
+    [shown] = json.loads(config("set", "tools.deny", '["exce"]', "--json").out)["warnings"]
+    assert (shown["path"], "matches no tool" in shown["message"]) == ("tools.deny", True)
+    [ignored] = json.loads(config("set", "tools.allow", '["raed"]', "--json").out)["warnings"][2:]
+    assert ignored["message"].startswith("tools.allow is ignored: ")
+    assert "no tool" not in config("set", "models.mode", "merge").err
+
+
+
 def test_a_file_to_validate_is_an_option(config: Config) -> None:
     done = config("validate", "my file.json5")
     assert done.code == 2

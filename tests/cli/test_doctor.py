@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.cli.asking import PROGRAM
 
-from clawkit.cli.doctor_checks import MAX_AGENTS
+from clawkit.cli.doctor_checks import MAX_AGENTS, is_own
 from clawkit.cli.main import run
 from clawkit.installation import how_to_add
 from clawkit.web.search.table import PROVIDERS as SEARCH_PROVIDERS
@@ -268,6 +268,7 @@ def test_files_that_others_get_at_are_closed(
 def test_a_home_that_others_get_at_is_closed(
     doctor: Doctor, home: Path, mode: int, level: str
 ) -> None:
+    (home / "mcp").mkdir(mode=0o700)
     home.chmod(mode)
     assert doctor("--json").found("home", level)
     assert doctor("--fix").code == 0
@@ -279,10 +280,44 @@ def test_a_home_that_is_a_file(
 ) -> None:
     place = tmp_path / "home"
     place.write_text("", encoding="utf-8")
+    place.chmod(0o644)
     monkeypatch.setenv("CLAWKIT_HOME", str(place))
     done = doctor("--json")
     assert done.code in (1, 2)
-    assert "is not a directory" in done.found("home", "error")[0]["what"]
+    [finding] = done.found("home", "error")
+    assert "is not a directory" in finding["what"]
+    assert finding["do"] == "set CLAWKIT_HOME to a directory"
+    doctor("--fix")
+    assert stat.S_IMODE(place.stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize(
+    ("entries", "is_for_clawkit"),
+    [([], True), (["sessions.sqlite", "x"], True), (["exec-approvals.json"], True), (["x"], False)],
+)
+def test_only_the_mode_of_a_directory_for_clawkit_is_changed(
+    doctor: Doctor,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    entries: list[str],
+    is_for_clawkit: bool,
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    for name in entries:
+        (place / name).write_text("{}", encoding="utf-8")
+    place.chmod(0o755)
+    monkeypatch.setenv("CLAWKIT_HOME", str(place))
+    [finding] = doctor("--json").found("home", "warn")
+    advice = "set CLAWKIT_HOME to a directory for clawkit alone"
+    assert finding["do"] == (f"chmod 700 {place}" if is_for_clawkit else advice)
+    doctor("--fix")
+    assert stat.S_IMODE(place.stat().st_mode) == (0o700 if is_for_clawkit else 0o755)
+
+
+@pytest.mark.parametrize("name", ["/", "/usr/share", "~/..", "~/../.."])
+def test_directories_of_the_system_and_the_user_are_not_for_clawkit(name: str) -> None:
+    assert not is_own(os.path.expanduser(name))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -13,11 +14,17 @@ from clawkit.gateway.open_agent import Open
 from clawkit.sandbox.confinement import can_confine
 
 FILES = ("running.json", "token", "own-device.key", "device-tokens.json", "key")
+OTHERS = ("mcp/tokens.json", "agents/main/agent/auth-profiles.json", "exec-approvals.json")
 
 
 def put_secrets(home: Path) -> None:
-    for name in FILES:
-        (home / "gateway" / name).write_text("topsecret\n")
+    for name in (*(f"gateway/{each}" for each in FILES), *OTHERS):
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("topsecret\n")
+    socket = {"path": str(home / "socket"), "token": "topsecret"}
+    defaults = {"security": "full", "ask": "off", "askFallback": "deny"}
+    approvals = json.dumps({"version": 1, "socket": socket, "defaults": defaults})
+    (home / "exec-approvals.json").write_text(approvals)
     (home / "way-in").symlink_to("gateway")
 
 
@@ -41,6 +48,9 @@ async def test_no_tool_reads_or_changes_them(place: str) -> None:
                 path = str(home / folder / name)
                 assert "own secrets" in await said(there, "read", path=path)
                 assert "own secrets" in await said(there, "write", path=path, content="mine")
+        for name in OTHERS:
+            assert "own secrets" in await said(there, "read", path=str(home / name))
+            assert "own secrets" in await said(there, "write", path=str(home / name), content="x")
         new = str(home / "gateway" / "new" / "file")
         assert "own secrets" in await said(there, "write", path=new, content="mine")
         (home / "plain").write_text("topsecret\n")
@@ -49,7 +59,8 @@ async def test_no_tool_reads_or_changes_them(place: str) -> None:
         assert found.count("topsecret") == 1
         assert "device-tokens" not in await said(there, "find", pattern="*", path=str(home))
         if can_confine():
-            command = f"cat {home}/gateway/* {home}/way-in/*; echo done"
+            others = " ".join(str(home / name) for name in OTHERS)
+            command = f"cat {home}/gateway/* {home}/way-in/* {others}; echo done"
             shown = await said(there, "exec", command=command)
             assert "done" in shown
             assert "topsecret" not in shown
@@ -60,7 +71,7 @@ async def test_a_workspace_among_them_is_refused() -> None:
         peer = await ground.join()
         place = Path(os.environ["CLAWKIT_HOME"]) / "gateway"
         refused = await peer.refused("clawkit.turn", turn(place, session="in"))
-        assert "contains the secrets of the gateway" in refused["message"]
+        assert "contains secrets of clawkit" in refused["message"]
 
 
 async def test_agents_mask_them() -> None:

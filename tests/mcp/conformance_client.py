@@ -99,9 +99,9 @@ async def log_in(kit: Toolkit, url: str) -> None:
             kit.alter(config=load_config(settings(url, found[1])).config)
 
 
-async def main(url: str) -> int:
-    os.environ["CLAWKIT_HOME"] = tempfile.mkdtemp()
-    kit = Toolkit.open(settings(url), workspace=tempfile.mkdtemp(), approver=Yes(), owner=True)
+async def main(url: str, home: str, workspace: str) -> int:
+    os.environ["CLAWKIT_HOME"] = home
+    kit = Toolkit.open(settings(url), workspace=workspace, approver=Yes(), owner=True)
     mounts: Any = kit.run.services[Mounts]
     for _ in range(MAX_LOGINS):
         try:
@@ -142,6 +142,7 @@ async def main(url: str) -> int:
 
 
 try:
-    sys.exit(asyncio.run(main(sys.argv[1])))
+    with tempfile.TemporaryDirectory() as place, tempfile.TemporaryDirectory() as workspace:
+        sys.exit(asyncio.run(main(sys.argv[1], place, workspace)))
 except ToolError as error:
     sys.exit(str(error))

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 MAX_PATCH_FILE = 8 * 1024 * 1024
 MAX_PATCH_STDIN = 1024 * 1024
+_WITH_POLICY = (("agents",), ("channels",), ("tools",))
+"""Sections with lists of tools."""
 
 
 def _settings_at(path: str) -> list[str]:
@@ -212,11 +214,12 @@ def validate(as_json: bool, config_file: str | None) -> None:
     try:
         loaded = load(config_file)
         unused = [Issue(section, message, file) for section, message in no_effect(loaded.config)]
+        from clawkit.cli.doctor_checks import policy_issues
         from clawkit.cli.memory import embedding_issues
         from clawkit.cli.models import unknown_models
 
         warnings, files = [*loaded.warnings, *unused, *unknown_models(loaded)], loaded.files
-        warnings += embedding_issues(loaded)
+        warnings += [*embedding_issues(loaded), *policy_issues(loaded.config)]
         if loaded.config.plugins is not None:
             from clawkit.cli.plugins import survey_config
             from clawkit.web.search.table import find_issues as search_issues
@@ -327,6 +330,10 @@ def make_change(
         from clawkit.cli.plugins import survey_config
 
         warnings += survey_config(loads(done.after, file=done.file).config.plugins)[1]
+    if not done.issues and any(path[:1] in _WITH_POLICY for path in paths):
+        from clawkit.cli.doctor_checks import policy_issues
+
+        warnings += policy_issues(loads(done.after, file=done.file).config)
     if as_json:
         issues = [each._asdict() for each in done.issues]
         said = [each._asdict() for each in warnings]

@@ -133,7 +133,7 @@ def _repair(
 ) -> None:
     """Apply `--fix`, or with `dry_run` only report it; shows the diff before writing."""
     from clawkit.cli.config import print_diff
-    from clawkit.cli.doctor_checks import open_mode, private_files
+    from clawkit.cli.doctor_checks import is_own, open_mode, private_files
     from clawkit.config.file_edit import change, content
     from clawkit.config.migrate import apply_migrations, migrations
 
@@ -146,7 +146,8 @@ def _repair(
     def update(text: str) -> str:
         return apply_migrations(text, migrations(content(text)))
 
-    for path in filter(open_mode, (home(env), *private_files(file, env, with_store=True))):
+    place = [home(env)] if is_own(home(env)) else []
+    for path in filter(open_mode, (*place, *private_files(file, env, with_store=True))):
         mode = 0o700 if os.path.isdir(path) else 0o600
         try:
             if not dry_run:

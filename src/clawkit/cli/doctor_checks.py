@@ -35,6 +35,8 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef, normalize_provider
 from clawkit.config.no_effect import find as no_effect
 from clawkit.config.paths import (
+    CONFIG_NAME,
+    OWN_SECRETS,
     approvals_file,
     commands_dir,
     cron_file,
@@ -47,7 +49,8 @@ from clawkit.config.section import SecretRef, Shape
 from clawkit.config.sections.tools import Fs
 from clawkit.config.sources import ConfigFile, ConfigTree, ReadError, read_text, substitute
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ClawkitError, ConfigError, SecretError, ToolError
+from clawkit.core.paths import is_below
+from clawkit.errors import ClawkitError, ConfigError, Issue, SecretError, ToolError
 from clawkit.fs.containment import open_inside
 from clawkit.fs.search.engines import find_ripgrep
 from clawkit.installation import how_to_add
@@ -64,6 +67,8 @@ MAX_SITUATIONS = 100
 MAX_LISTED = 20
 """Maximum old spellings listed individually."""
 
+_SYSTEM = ("", *["bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"])
+_OWN_NAMES = {".clawkit", CONFIG_NAME, *OWN_SECRETS, "sessions.sqlite"}
 _VARIABLE = re.compile(r"\$\{?([A-Z_][A-Z0-9_]*)")
 
 
@@ -121,15 +126,29 @@ def check_home(env: Mapping[str, str]) -> Findings:
         yield fault(f"{path} cannot be used: {error.strerror}")
         return
     if not stat.S_ISDIR(info.st_mode):
-        yield fault(f"{path} is not a directory", f"mv {quoted} {quoted}.old")
+        yield fault(f"{path} is not a directory", "set CLAWKIT_HOME to a directory")
     elif os.geteuid() not in (0, info.st_uid):
         yield fault(f"{path} belongs to another user", "set CLAWKIT_HOME")
     elif obstacle:
         yield fault(f"{path} cannot be written: {obstacle[0]}", obstacle[1])
     elif info.st_mode & 0o077:
-        yield _open_to_others(path, info.st_mode, f"chmod 700 {quoted}")
+        what = "set CLAWKIT_HOME to a directory for clawkit alone"
+        yield _open_to_others(path, info.st_mode, f"chmod 700 {quoted}" if is_own(path) else what)
     else:
         yield ok(f"{path} is private")
+
+
+def is_own(path: str) -> bool:
+    """Whether a directory is for clawkit alone, so that its mode may be changed: it is empty, or
+    has clawkit's name or files, and is not one of the system or above the user's home."""
+    real, user = os.path.realpath(path), os.path.realpath(os.path.expanduser("~"))
+    if is_below(os.path.dirname(user), real) or real.split("/")[1] in _SYSTEM:
+        return False
+    try:
+        names = os.listdir(real)
+    except OSError:
+        return False
+    return not names or not _OWN_NAMES.isdisjoint((os.path.basename(real), *names))
 
 
 def _open_to_others(path: str, mode: int, do: str) -> Finding:
@@ -245,6 +264,15 @@ def check_policy(config: Config) -> Findings:
     if not remarks:
         names = ", ".join(agents[:6]) + (", …" if len(agents) > 6 else "")
         yield ok(f"every entry matches a tool, for {names}")
+
+
+def policy_issues(config: Config) -> list[Issue]:
+    """The same warnings, for commands that change or check the configuration."""
+    found = []
+    for remark in (each.what for each in check_policy(config) if each.level == "warn"):
+        where, _, what = remark.partition(": ")
+        found.append(Issue(where, what) if what and " " not in where else Issue("", remark))
+    return found
 
 
 def _situations(config: Config, agent: str) -> Iterator[Scope]:

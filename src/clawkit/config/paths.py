@@ -8,6 +8,8 @@ from typing import Literal
 
 SkillSource = Literal["workspace", "personal", "managed", "extra"]
 CONFIG_NAME = "clawkit.json5"
+OWN_SECRETS = ("gateway", "mcp", "agents", "exec-approvals.json")
+"""What contains keys, tokens and credentials, in the state directory."""
 
 
 def expand(path: str, env: Mapping[str, str]) -> str:
@@ -51,11 +53,11 @@ def _in_home(*names: str) -> Callable[[Mapping[str, str]], str]:
 commands_dir = _in_home("commands")
 """Records of running commands, and their output if it is long."""
 gateway_dir = _in_home("gateway")
-"""Keys and tokens of the gateway, which no tool may read."""
+"""Keys and tokens of the gateway."""
 mcp_dir = _in_home("mcp")
 """Listings of MCP servers, and tokens for them."""
 approvals_file = _in_home("exec-approvals.json")
-"""The approvals file, which people may edit."""
+"""The approvals file, which people may edit; it has the token of the approval socket."""
 waiting_file = _in_home("approvals.sqlite")
 """The database of pending approval requests."""
 cron_file = _in_home("cron.sqlite")
@@ -72,6 +74,11 @@ memory_dir = _in_home("memory")
 """The indexes of memory, one for each agent and workspace."""
 skills_dir = _in_home("skills")
 """Skills that `clawkit skills install` has installed."""
+
+
+def own_secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """What no tool and no command may open."""
+    return tuple(os.path.join(home(env), name) for name in OWN_SECRETS)
 
 
 def skill_dirs(

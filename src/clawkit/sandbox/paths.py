@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from clawkit.config.paths import OWN_SECRETS
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.paths import is_below
@@ -444,9 +445,8 @@ def secret_paths(
     found = [f"{home}/{name}" for home in own for name in names]
     homes = ("/root", *glob(f"{_HOMES}/*", include_hidden=True))
     others = (home for home in homes if not any(is_below(each, home) for each in own))
-    # Even if the workspace is or contains the state directory, the gateway's directory stays
-    # hidden.
-    found += [state, f"{state}/gateway", *others]
+    # Even if the workspace is or contains the state directory, the secrets in it stay hidden.
+    found += [state, *(f"{state}/{name}" for name in OWN_SECRETS), *others]
     found += (path for pattern in _SYSTEM for path in glob(pattern))
     found += (os.path.expanduser(path) for path in settings.hide_paths)
     shown = {os.path.realpath(os.path.expanduser(path)) for path in settings.show_paths}
