@@ -36,8 +36,9 @@ BUDGETS = {
     # completion (3); a start without platform; warnings about jobs that cannot work (14); errors in
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
     # clawkit was installed; closed standard streams (7);
-    # how commands of a turn end (13).
-    "cli": 10_190,
+    # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
+    # tool when they are written (27).
+    "cli": 10_217,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -92,7 +93,7 @@ BUDGETS = {
     # Read-only mounts for files of sub-agents and for skills; protected files that are changed
     # through mappings; removing and searching trees of any depth (38), also on
     # overlayfs (10); notes of refused hosts that come early (1).
-    "sandbox": 3_463,
+    "sandbox": 3_464,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
     "telemetry": 390,
@@ -114,7 +115,7 @@ BUDGETS = {
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
     # here from nine modules (35).
-    "top level": 4_488,
+    "top level": 4_489,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).

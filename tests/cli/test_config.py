@@ -198,7 +198,6 @@ def test_entries_that_match_no_tool_are_reported_when_written_and_validated(conf
     assert "no tool" not in config("set", "models.mode", "merge").err
 
 
-
 def test_a_file_to_validate_is_an_option(config: Config) -> None:
     done = config("validate", "my file.json5")
     assert done.code == 2
