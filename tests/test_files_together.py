@@ -191,7 +191,7 @@ async def test_the_configuration_in_use_and_the_state_are_protected(
     file.write_text('{$include: "./more.json5"}')
     (tmp_path / "more.json5").write_text("{}")
     async with Toolkit.open(file, workspace=tmp_path, owner=True) as kit:
-        for path in ("mine.json5", "more.json5", "state/exec-approvals.json", "state/new/x"):
+        for path in ("mine.json5", "more.json5", "state/cron.sqlite", "state/new/x"):
             result = await kit.call("write", {"path": path, "content": "{ }"})
             assert result.details["deniedReason"] == "approval-unavailable", path
         assert not (await kit.call("write", {"path": "other.json5", "content": "{}"})).is_error

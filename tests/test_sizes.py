@@ -72,8 +72,9 @@ BUDGETS = {
     "media": 377,
     # The operator answers the person's message even if others follow it; models of plugins; secrets
     # of the configuration, moved here from the top level; the constant part of requests is encoded
-    # once, and missing fields of an answer are skipped.
-    "models": 4_550,
+    # once, and missing fields of an answer are skipped; where credentials are, for tools and
+    # sandbox (4).
+    "models": 4_554,
     # A parser in C leaves more of an answer's state to us, but saved a fifth of a small call;
     # detecting the end of an answer saves a timer; resumable streams; URLs chosen by others: a
     # policy, checked redirects, paths and names as browsers read them.

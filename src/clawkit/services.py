@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Factory = Callable[[], object]
+_Dirs = Sequence[str]
 _OF_THE_RUN = (ExecGate, Approvals, CronControl, InForce, NestedCalls, Redactor)
 """Services that every run of an agent creates anew: they make decisions, or belong to the run."""
 _OF_THE_SETTINGS = (Memory, Searcher, WebPages)
@@ -225,14 +226,7 @@ class Services(Mapping[type, object]):
         write = [mount.source for mount in mounts if mount.writable]
         return self._files(held=True, roots=not read, read=read, write=write)
 
-    def _files(
-        self,
-        held: bool,
-        roots: bool = True,
-        *,
-        read: Sequence[str] = (),
-        write: Sequence[str] = (),
-    ) -> Any:
+    def _files(self, held: bool, roots: bool = True, *, read: _Dirs = (), write: _Dirs = ()) -> Any:
         from clawkit.fs.local import LocalFileSystem
 
         return LocalFileSystem(
@@ -245,7 +239,7 @@ class Services(Mapping[type, object]):
                 *(self._fs.read_roots if roots else ()),
             ),
             write_roots=(*write, *(self._fs.write_roots if roots else ())),
-            hidden=(*paths.own_secrets(os.environ), *self._elsewhere()),
+            hidden=self._secrets(),
             hard_links=self._fs.hard_links == "allow",
             protection=self.protection(),
             ask=self._fs.protected == "ask",
@@ -296,6 +290,11 @@ class Services(Mapping[type, object]):
         open_ = (place,) if is_inside else ()
         return Protection(own, open=open_, home=user if is_around else "")
 
+    def _secrets(self) -> tuple[str, ...]:
+        from clawkit.models.providers import secret_places
+
+        return secret_places(self._loaded)
+
     def _elsewhere(self) -> list[str]:
         """State that the configuration places outside the state directory."""
         from clawkit.models.providers import agent_dirs
@@ -321,7 +320,7 @@ class Services(Mapping[type, object]):
             files,
             self._workspace,
             ripgrep=self._fs.ripgrep,
-            hidden=(*paths.own_secrets(os.environ), *self._elsewhere()),
+            hidden=self._secrets(),
             hard_links=allowed,
             absolute=bool(self._scope.cwd),
         )
@@ -381,6 +380,7 @@ class Services(Mapping[type, object]):
             agent=self._scope.agent,
             session=session,
             homes=tuple(dict.fromkeys((os.path.expanduser("~"), paths.login_home()))),
+            secrets=self._secrets(),
             spool_dir=paths.commands_dir(os.environ),
             max_processes=self._exec.max_processes,
             files=self._mounted,

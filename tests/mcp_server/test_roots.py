@@ -81,11 +81,11 @@ async def test_a_root_inside_of_what_is_protected_does_not_open_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state = tmp_path / "user" / ".clawkit"
-    (state / "mcp").mkdir(parents=True)
+    (state / "skills").mkdir(parents=True)
     (tmp_path / "user" / ".ssh").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     monkeypatch.setenv("CLAWKIT_HOME", str(state))
-    for place in (state / "mcp", tmp_path / "user" / ".ssh"):
+    for place in (state / "skills", tmp_path / "user" / ".ssh"):
         file = place / "authorized_keys"
         async with connect(opener(None, tmp_path / "user")) as wire:
             await wire.initialize({"roots": {}})

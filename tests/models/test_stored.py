@@ -104,7 +104,9 @@ async def test_state_outside_the_home_is_protected_as_well(tmp_path: Path, backe
             ):
                 result = await kit.call(tool, params)
                 if tool == "write":
-                    assert "no one can be asked here" in result.as_text()
+                    is_secret = name.startswith("agent/")
+                    why = "own secrets" if is_secret else "no one can be asked here"
+                    assert why in result.as_text()
                 assert not (here / name).exists(), (params, result.as_text())
         assert not (await kit.call("write", {"path": "talks.md", "content": "x"})).is_error
 
@@ -117,3 +119,31 @@ async def test_a_workspace_in_the_directory_of_an_agent_is_an_ordinary_place(
     config = {"agents": {"list": [{"id": "main", "agentDir": str(tmp_path / "agent")}]}}
     async with Toolkit.open(config, workspace=here) as kit:
         assert not (await kit.call("write", {"path": "a.txt", "content": "x"})).is_error
+
+
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+@pytest.mark.parametrize("access", ["rw", "ro"])
+async def test_credentials_outside_the_home_are_hidden_from_commands(
+    workspace: Path, backend: str, access: str
+) -> None:
+    folder = workspace / "keys"
+    folder.mkdir()
+    names = ("models.json", "auth-profiles.json")
+    for name in names:
+        (folder / name).write_text("{secret: 1}")
+    sandbox = {"mode": "all", "backend": backend, "workspaceAccess": access}
+    config = {
+        "agents": {
+            "list": [{"id": "main", "agentDir": str(folder)}],
+            "defaults": {"sandbox": sandbox},
+        },
+        "tools": {"exec": {"mode": "full"}},
+    }
+    async with Toolkit.open(config, workspace=workspace, owner=True) as kit:
+        there = (await kit.call("exec", {"command": "pwd"})).as_text().strip()
+        for name in names:
+            for path in (f"keys/{name}", str(folder / name), f"{there}/keys/{name}"):
+                ran = await kit.call("exec", {"command": f"cat {path}; echo done"})
+                assert "done" in ran.as_text()
+                assert "secret" not in ran.as_text()
+                assert (await kit.call("read", {"path": path})).is_error

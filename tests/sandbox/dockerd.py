@@ -153,6 +153,7 @@ def open_container(
         workspace=str(workspace),
         state=str(place / "state"),
         homes=(str(home),),
+        secrets=(),
         spool_dir=str(place / "commands"),
         max_processes=200,
         files=lambda mounts: LocalFileSystem(

@@ -30,6 +30,7 @@ def open_sandbox(
         workspace=str(workspace),
         state=str(state),
         homes=(str(home),),
+        secrets=(),
         spool_dir=str(state / "commands"),
         max_processes=200,
         files=lambda mounts: LocalFileSystem(

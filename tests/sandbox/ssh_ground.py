@@ -34,6 +34,7 @@ def open_ssh(
         workspace=str(place / "ws"),
         state=str(state),
         homes=(os.environ["HOME"],),
+        secrets=(),
         spool_dir=str(state / "out"),
         files=files,
         protection=protection,

@@ -62,6 +62,7 @@ def plan_of(
         workspace=str(workspace),
         state=str(place / "state"),
         homes=(f"{place}/home",),
+        secrets=(),
         spool_dir="",
         files=lambda _mounts: LocalFileSystem(str(workspace)),
     )

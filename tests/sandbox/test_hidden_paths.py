@@ -10,9 +10,22 @@ from tests.lacking import needs
 from tests.sandbox.local_ground import open_sandbox
 
 from clawkit.config.sections.sandbox import SandboxSettings as Settings
+from clawkit.fs.local import LocalFileSystem
 from clawkit.process import landlock
 from clawkit.sandbox import paths
-from clawkit.sandbox.paths import secret_paths
+from clawkit.sandbox.paths import SandboxContext, secret_paths
+
+
+def find_secrets(place: Path, secrets: tuple[str, ...] = ()) -> tuple[str, ...]:
+    context = SandboxContext(
+        workspace=str(place / "ws"),
+        state=str(place / "state"),
+        homes=(str(place / "home"),),
+        secrets=secrets,
+        spool_dir="",
+        files=lambda _: LocalFileSystem(str(place / "ws")),
+    )
+    return secret_paths(context, Settings())
 
 
 @pytest.mark.parametrize(
@@ -37,7 +50,7 @@ def test_accounts_are_secret_and_programs_beside_them_are_not(
     file = tmp_path / "home" / name
     file.parent.mkdir(parents=True)
     file.touch()
-    found = secret_paths((str(tmp_path / "home"),), str(tmp_path / "state"), Settings())
+    found = find_secrets(tmp_path)
     assert any(f"{file}/".startswith(f"{each}/") for each in found) is is_secret
 
 
@@ -48,7 +61,7 @@ def test_a_pattern_stands_for_the_files_that_exist(
     for name in ("ssh_host_a_key", "ssh_host_b_key", "ssh_host_b_key.pub"):
         (tmp_path / name).touch()
     monkeypatch.setattr(paths, "_SYSTEM", [f"{tmp_path}/ssh_host_*_key", f"{tmp_path}/gone"])
-    found = set(secret_paths((), str(tmp_path / "state"), Settings()))
+    found = find_secrets(tmp_path)
     keys = {os.path.realpath(tmp_path / f"ssh_host_{each}_key") for each in "ab"}
     assert {each for each in found if each.startswith(str(tmp_path))} == keys
 

@@ -26,7 +26,7 @@ from clawkit.config.load import Loaded, check
 from clawkit.config.masking import secrets_of, variables_of
 from clawkit.config.model import Config
 from clawkit.config.modelref import normalize_provider
-from clawkit.config.paths import expand, home
+from clawkit.config.paths import expand, home, own_secrets
 from clawkit.config.section import SecretRef, Section, SectionT, layout_of
 from clawkit.config.sections.models import Compat, ModelSettings, Provider
 from clawkit.config.sections.shared import Headers, RequestSettings
@@ -361,3 +361,11 @@ def known_secrets(loaded: Loaded) -> list[str]:
     found = [str(each) for each in secrets_of(substitute(raw, env))]
     found += [env[name] for name in variables_of(raw) if env.get(name)]
     return [*found, *filter(None, stored_secrets(loaded.config, env))]
+
+
+def secret_places(loaded: Loaded) -> tuple[str, ...]:
+    """Where credentials and tokens of clawkit are or would be. No tool and no command may open
+    them."""
+    folders = agent_dirs(loaded.config, {**os.environ, **loaded.env})
+    stored = (f"{each}/{name}" for each in folders for name in (MODELS_JSON, AUTH_PROFILES))
+    return (*own_secrets(os.environ), *stored)

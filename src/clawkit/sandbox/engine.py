@@ -78,7 +78,7 @@ def make_plan(engine: EngineName, paths: SandboxPaths, *, link: str, user: str) 
     the default user of commands. Raises `SandboxUnavailableError` for settings that would open the
     sandbox."""
     settings, folder = paths.settings.docker, os.path.realpath(paths.workdir)
-    secrets = secret_paths(paths.context.homes, paths.state, paths.settings)
+    secrets = secret_paths(paths.context, paths.settings)
     for each in (*_KERNEL, *secrets):
         # Only paths below the workspace matter: the choice of the workspace implies those above.
         if paths.access != "none" and is_below(each, paths.workspace):

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from clawkit.config.paths import OWN_SECRETS
 from clawkit.config.section import SecretInput
 from clawkit.config.sections.sandbox import SandboxSettings
 from clawkit.core.paths import is_below
@@ -189,6 +188,7 @@ class SandboxContext(Struct, frozen=True):
     workspace: str
     state: str  # clawkit's home
     homes: Sequence[str]
+    secrets: Sequence[str]  # clawkit's credentials and tokens
     spool_dir: str
     files: Callable[[Sequence[Mount]], SearchableFiles]  # makes the file system of the file tools
     agent: str = ""
@@ -302,7 +302,7 @@ class SandboxPaths:
         self.get_ready()
         settings, now = self.settings, time.monotonic()
         if now - self._looked > _LOOK_S:
-            self._secrets = secret_paths(self.context.homes, self.state, settings)
+            self._secrets = secret_paths(self.context, settings)
             self._looked = now
         readable = [mount.source for mount in self.mounts if not mount.writable]
         readable += (*self.context.homes, *_RESOLVER.split(), *grants.read, *self.given)
@@ -435,18 +435,16 @@ def own_code(writable: Iterable[str]) -> tuple[str, ...]:
     return tuple(path for path in PROGRAM if any(is_below(path, each) for each in folders))
 
 
-def secret_paths(
-    own_homes: Iterable[str], state: str, settings: SandboxSettings
-) -> tuple[str, ...]:
+def secret_paths(context: SandboxContext, settings: SandboxSettings) -> tuple[str, ...]:
     """The existing secret paths, with links resolved: of the user, by absolute paths of the home
     directories, of clawkit, of other users and of the system."""
-    own = {os.path.realpath(each) for each in own_homes}
+    own = {os.path.realpath(each) for each in context.homes}
     names = [name for group in SECRETS.values() for name in group]
     found = [f"{home}/{name}" for home in own for name in names]
     homes = ("/root", *glob(f"{_HOMES}/*", include_hidden=True))
     others = (home for home in homes if not any(is_below(each, home) for each in own))
     # Even if the workspace is or contains the state directory, the secrets in it stay hidden.
-    found += [state, *(f"{state}/{name}" for name in OWN_SECRETS), *others]
+    found += [context.state, *context.secrets, *others]
     found += (path for pattern in _SYSTEM for path in glob(pattern))
     found += (os.path.expanduser(path) for path in settings.hide_paths)
     shown = {os.path.realpath(os.path.expanduser(path)) for path in settings.show_paths}
