@@ -37,8 +37,8 @@ BUDGETS = {
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
     # clawkit was installed; closed standard streams (7);
     # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
-    # tool when they are written (27).
-    "cli": 10_217,
+    # tool when they are written (27); commands of one id, also if only output is left (2).
+    "cli": 10_219,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came

@@ -192,6 +192,15 @@ def test_two_commands_of_one_id_are_shown_by_their_keys(clawkit: Clawkit, start:
     assert ids == ["calm-otter-aa1", "calm-otter-bb1"]
 
 
+def test_an_id_that_output_of_another_command_has_is_shown_by_its_key(
+    clawkit: Clawkit, start: Start, folder: Path
+) -> None:
+    start("exec sleep 300")
+    assert clawkit("ps").out.splitlines()[1].split()[0] == "calm-otter"
+    log_of(folder, "calm-otter-fe1").write_text("old")
+    assert clawkit("ps").out.splitlines()[1].split()[0] == KEY
+
+
 @pytest.mark.parametrize("args", [("ps",), ("ps", "--json"), ("kill", "--all"), ("kill", "calm")])
 def test_an_open_folder_is_not_believed(
     clawkit: Clawkit, start: Start, folder: Path, args: tuple[str, ...]

@@ -50,7 +50,7 @@ def ps(everything: bool, as_json: bool) -> None:
     if as_json:
         print_json([_row(folder, *each) for each in rows])
     elif rows:
-        ids = [each.record.id for each in rows]
+        ids = [each.id for each in _known(folder)]
         print_table(_HEAD, [_cells(each, ids) for each in rows], min_last=_MIN_COMMAND)
     else:
         more = ", and no detached command has exited recently" if everything else ""
@@ -154,6 +154,14 @@ class KnownCommand(NamedTuple):
     @property
     def runs(self) -> bool:
         return self.record is not None and self.record.runs
+
+
+def _known(folder: str) -> list[KnownCommand]:
+    """All commands that have a record or output."""
+    found = {each.key: KnownCommand(each.key, each.id, each) for each in records.read_all(folder)}
+    for key in records.keys(folder, "log"):
+        found.setdefault(key, KnownCommand(key, key.rpartition("-")[0] or key, None))
+    return list(found.values())
 
 
 def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
@@ -283,10 +291,7 @@ def logs(id_: str, lines: int | None, follow: bool, raw: bool, screen: bool) -> 
     if screen and (follow or raw or lines is not None):
         raise click.UsageError("--screen cannot be combined with other options")
     folder = open_folder()
-    known = {each.key: KnownCommand(each.key, each.id, each) for each in records.read_all(folder)}
-    for key in records.keys(folder, "log"):
-        known.setdefault(key, KnownCommand(key, key.rpartition("-")[0] or key, None))
-    chosen = choose(id_, list(known.values()))
+    chosen = choose(id_, _known(folder))
     if screen:
         _print_screen(folder, chosen)
         return
