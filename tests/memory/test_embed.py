@@ -15,8 +15,9 @@ from tests.memory.test_service import write_notes
 
 from clawkit.config.load import loads
 from clawkit.memory.background import STOP_S
-from clawkit.memory.embed import EmbedTimes
+from clawkit.memory.embed import EmbedTimes, Purpose
 from clawkit.memory.service import LocalMemory, open_memory
+from clawkit.models.protocols import ModelError
 from clawkit.redact import Redactor
 
 NOTES = {
@@ -330,6 +331,40 @@ async def test_vectors_of_another_length_each_time_are_not_made_at_each_search(w
             assert warned == 3
         finally:
             await memory.close()
+
+
+class _Half:
+    """An embedder that fails for passages while a query is under way."""
+
+    provider, model = "half", "one"
+
+    def __init__(self) -> None:
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
+        if purpose == "query":
+            self.asked.set()
+            await self.answer.wait()
+            return [[1.0] for _ in texts]
+        await self.asked.wait()
+        raise ModelError("server", "out of order")
+
+
+async def test_an_answer_does_not_hide_that_another_request_has_failed_meanwhile(
+    work: Path,
+) -> None:
+    half = _Half()
+    memory = opened(work, {}, plugged=half)
+    try:
+        first = asyncio.create_task(memory.search("car"))
+        await half.asked.wait()
+        while not memory._embedding.problem:
+            await asyncio.sleep(0.001)
+        half.answer.set()
+        await first
+        assert (await memory.search("car")).warning.startswith("out of order")
+    finally:
+        await memory.close()
 
 
 async def test_the_batch_in_flight_is_stored_when_memory_is_closed(work: Path) -> None:

@@ -151,7 +151,8 @@ class Embedding:
             limit_s = self._times.limit_s(purpose) * 1.1
             made = await bounded(embedder.embed([*map(self._redact, texts)], purpose), limit_s)
             check_vectors(name, made, len(texts))
-            self._problems.pop(at, None)
+            if self._until.get(at, 0.0) <= time.monotonic():
+                self._problems.pop(at, None)  # else another request has failed meanwhile
             return [pack(each) for each in made]
         except (ModelError, asyncio.CancelledError):
             raise
