@@ -243,6 +243,21 @@ async def ready(terminal: Terminal) -> None:
     await terminal.until(lambda: bool(questions.current and questions.current.is_ready))
 
 
+async def test_a_question_is_repeated_below_what_is_printed_after_it(terminal: Terminal) -> None:
+    prompt = terminal.prompt
+    asked = asyncio.ensure_future(prompt.questions.ask(MAKE))
+    await ready(terminal)
+    await terminal.until(lambda: "allow once" in terminal.text)
+    assert terminal.text.count("| make") == 1
+    for number in range(40):  # the question scrolls out of sight
+        prompt.print(f"  Run this command? {number}\n  | ls\n")
+    await terminal.until(lambda: "| make" in terminal.text and "? 39" in terminal.text)
+    assert terminal.text.index("? 39") < terminal.text.index("| make")
+    assert terminal.text.index("| make") < terminal.text.index("allow once")
+    terminal.type("n")
+    assert (await asked).verdict == "deny"
+
+
 @pytest.mark.parametrize("is_asked", [False, True])
 async def test_a_key_between_two_questions_is_in_the_way_of_neither(
     terminal: Terminal, is_asked: bool

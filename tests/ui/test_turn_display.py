@@ -324,6 +324,20 @@ def test_the_time_of_a_call_is_without_the_time_of_its_question(screen: Recorder
     assert screen.text == "\n✓ write a 3s\n"
 
 
+def test_no_output_or_text_is_shown_between_a_question_and_its_choices(screen: Recorder) -> None:
+    details = {"tail": "Run this command?\n| ls", "bytes": 22, "elapsedMs": 1000}
+    screen.tell(
+        START,
+        ThinkingPiece("| thought"),
+        happened("start", params={"command": "make"}),
+        happened("update", details=details),
+    )
+    assert "| ls" in screen.live
+    screen.watcher.is_asked = True
+    assert "make" in screen.live
+    assert "|" not in screen.live
+
+
 def test_a_question_about_one_call_does_not_pause_another_of_the_same_tool(
     screen: Recorder,
 ) -> None:

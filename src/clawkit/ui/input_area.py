@@ -283,6 +283,8 @@ class Prompt:
     def print(self, text: str) -> None:
         """Print lines above the input line. They must not contain escape sequences other than
         ours."""
+        if self.questions.current is not None:
+            self.questions.current.is_apart = True
         if not self.app.is_running or self.app.is_done:
             self._output.write_raw(text)
             self._output.flush()
@@ -364,7 +366,9 @@ class Prompt:
             return ""
         has_keys = self.app.layout.has_focus(self.question_window)
         room = self._output.get_size().rows - _BELOW_QUESTION
-        rows = menu_rows(asked.choices, asked.at, asked.shown, self.columns, room - 1)
+        rows = menu_rows(
+            asked.choices, asked.at, asked.shown, self.columns, room - 1, is_apart=asked.is_apart
+        )
         if len(rows) >= room and asked.confirms:
             del rows[-1]  # the hint is worth more
         found: StyleAndTextTuples = []

@@ -90,14 +90,21 @@ def show_question(request: Question, width: int, *, is_own: bool = False) -> lis
 
 
 def menu_rows(
-    choices: Sequence[PromptChoice], at: int, question: Sequence[str], width: int, height: int
+    choices: Sequence[PromptChoice],
+    at: int,
+    question: Sequence[str],
+    width: int,
+    height: int,
+    *,
+    is_apart: bool = False,
 ) -> list[tuple[str, bool]]:
-    """The choices, and whether each is the one at `at`, in at most `height` rows. If the question
-    does not fit above them, its subject comes first; if the choices do not fit either, a row with
-    all keys comes last."""
+    """The choices, and whether each is the one at `at`, in at most `height` rows. With `is_apart`,
+    other text follows the question, so it comes first again. If the question does not fit above
+    them, its subject comes first; if the choices do not fit either, a row with all keys comes
+    last."""
     rows = [(f"  {each.key}  {each.words}", number == at) for number, each in enumerate(choices)]
     if len(question) + len(rows) <= height:
-        return rows
+        return [*((row, False) for row in question if is_apart), *rows]
     command = [row for row in question if row.startswith(BAR)] or question
     words = f"{command[0].rstrip()} …" if len(command) > 1 else command[0].rstrip()
     head, room = (truncate(words, width - 1), False), max(2, height - 1)
@@ -117,6 +124,8 @@ class AskedQuestion:
     answer: asyncio.Future[Answer]
     at: int
     is_ready: bool = False
+    is_apart: bool = False
+    """Whether other text was printed after the question: it could imitate another one."""
     wants_reason: bool = False
     done: str = ""
     last: str = ""

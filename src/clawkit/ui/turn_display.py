@@ -153,9 +153,12 @@ class TurnDisplay:
             return ""
         now, turns = self._clock(), self.paint.glyphs.wheel
         wheel = turns[int(now * 10) % len(turns)]
-        thought = "".join(self.answer.thought[-200:])[-4_000:]
-        lines = [self.paint(line, "dim") for line in _tail(thought, columns - 2)]
-        lines += self._live_text(columns)
+        lines: list[str] = []
+        # Below a question, free text could imitate another one.
+        if not self.is_asked:
+            thought = "".join(self.answer.thought[-200:])[-4_000:]
+            lines += [self.paint(line, "dim") for line in _tail(thought, columns - 2)]
+            lines += self._live_text(columns)
         lines += self._live_calls(columns, now, wheel)
         if self.began is not None:
             took = human_time(now - self.began)
@@ -190,7 +193,8 @@ class TurnDisplay:
             room = max(10, columns - 4 - len(each.tool) - len(facts))
             words = f"{wheel} {each.tool} {one_line(each.words, room)}  {facts}"
             yield paint(one_line(words, columns - 1), "accent")
-            yield from (paint(f"  {line}", "dim") for line in _tail(each.tail, columns - 3))
+            if not self.is_asked:
+                yield from (paint(f"  {line}", "dim") for line in _tail(each.tail, columns - 3))
 
     def emit(self, kind: Kind, text: str) -> None:
         """Print finished lines, with a blank line between different kinds."""
