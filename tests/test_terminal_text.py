@@ -48,3 +48,8 @@ def test_a_line_is_wrapped_behind_blanks() -> None:
 )
 def test_combining_marks_can_be_given_a_column(text: str, rows: list[str]) -> None:
     assert list(wrap(text, 14, "- ", "+ ", marks=1)) == rows
+
+
+@table("text", ["☰" * 12, "°" * 12, "⚠" * 12])
+def test_what_only_some_terminals_draw_wide_also_fits_there(text: str) -> None:
+    assert [len(row) for row in wrap(text, 14, "- ", "+ ", marks=1)] == [7, 7, 4]

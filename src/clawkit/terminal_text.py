@@ -6,13 +6,17 @@ from collections.abc import Iterator
 
 
 def char_width(char: str, marks: int = 0) -> int:
-    """Columns of a character: 1, 2, or `marks` for one drawn over its predecessor."""
+    """Columns of a character: 1, 2, or `marks` for one drawn over its predecessor. With `marks`,
+    symbols that only some terminals draw wide count as wide."""
     # Imported on use: a megabyte of tables that ASCII text does not need.
     import unicodedata
 
-    if unicodedata.east_asian_width(char) in "WF":
+    width, category = unicodedata.east_asian_width(char), unicodedata.category(char)
+    # Newer versions of Unicode have more wide symbols.
+    is_doubtful = category == "So" or (width == "A" and category[0] not in "LM")
+    if width in "WF" or (marks and is_doubtful):
         return 2
-    return marks if unicodedata.category(char) in ("Mn", "Me", "Cf", "Cc") else 1
+    return marks if category in ("Mn", "Me", "Cf", "Cc") else 1
 
 
 def text_width(text: str) -> int:
@@ -32,7 +36,8 @@ def wrap(
     """Wrap a line into rows that leave the last column empty.
 
     Rows end after a space if possible; `first` prefixes the first row, `rest` the others. With
-    `marks=1`, rows also fit in a terminal that gives combining marks their own column.
+    `marks=1`, rows also fit in a terminal that gives combining marks their own column, or two
+    columns to symbols.
     """
     text = text.expandtabs(4)
     start = first

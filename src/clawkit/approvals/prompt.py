@@ -143,6 +143,7 @@ MAX_SHOWN = 16_384
 """Limit in characters; of a longer command, the beginning and the end are shown."""
 MANY_LINES = 30
 """With more lines, the beginning may scroll out of sight."""
+_COLUMNS = 80
 MIN_WIDTH = 20
 BAR = "  | "
 """Prefix of every row of a command, so that none of it can pass for our own text."""
@@ -161,6 +162,8 @@ _NAME = re.compile(r"[^\s;|&()<>'\"]+")
 _ALIKE = re.compile("[\u0370-\u058f\u13a0-\u13ff\uff21-\uff5a\U0001d400-\U0001d7ff]")
 """Letters of other scripts that look like Latin ones."""
 _LETTER = re.compile("[A-Za-z]")
+_OTHER_HOST = re.compile(r"(?:://|@)[^\s/?#]*[^\x00-\x7f]")
+"""A host name in any other script, or with letters such as a dotless i."""
 _WORDS = 3
 
 
@@ -197,6 +200,8 @@ def warnings_about(command: str) -> Iterator[str]:
         yield f"it has {lines:,} lines; check the first ones too"
     if len(command) > MAX_SHOWN:
         yield f"it is {len(command):,} characters long; only its beginning and end are shown"
+    elif lines <= MANY_LINES and len(command) > MANY_LINES * _COLUMNS:
+        yield f"it is {len(command):,} characters long; check its beginning too"
 
 
 def _odd_names(command: str) -> Iterator[str]:
@@ -204,7 +209,11 @@ def _odd_names(command: str) -> Iterator[str]:
     if command.isascii():
         return
     first, *others = _NAME.findall(command) or [""]
-    odd = [word for word in others if _ALIKE.search(word) and _LETTER.search(word)]
+    odd = [
+        word
+        for word in others
+        if (_ALIKE.search(word) and _LETTER.search(word)) or _OTHER_HOST.search(word)
+    ]
     if not first.isascii():
         yield f"the program name has look-alike letters: {_spell_out(first)}"
     if odd:
