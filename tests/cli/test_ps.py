@@ -255,6 +255,16 @@ def test_on_a_terminal_rows_fit_and_have_colours(start: Start, clawkit: Clawkit)
     assert "\x1b" not in clawkit("ps").out
 
 
+def test_nothing_that_is_quoted_on_a_terminal_controls_it(tmp_path: Path) -> None:
+    hostile = "x\x1b]52;c;cHdu\x07\x9b2J\u202e"
+    calls = tmp_path / "calls.jsonl"
+    calls.write_text(json.dumps({"tool": hostile, "id": hostile}) + "\n", encoding="utf-8")
+    for args in (("config", "schema", hostile), ("tools", "run", str(calls))):
+        shown = on_terminal(110, *args).replace("\r\n", "\n")
+        assert "52;c;" in shown
+        assert [each for each in shown if not each.isprintable() and each != "\n"] == []
+
+
 def test_kill_ends_a_command_and_all_it_started(clawkit: Clawkit, start: Start) -> None:
     record = start("sleep 300 & echo ready; wait")
     until(lambda: members(record) == ["bash", "sleep"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any, BinaryIO
 
 import click
@@ -11,6 +10,7 @@ import click
 from clawkit.approvals.entries import describe_grants
 from clawkit.approvals.prompt import show_command, warnings_about
 from clawkit.approvals.types import Decision, Match, Miss, Program
+from clawkit.cli.shared_options import print_json_line
 from clawkit.command_check import NOT_ANALYSED, Checker, pair_results, to_json
 from clawkit.process.protocols import NO_GRANTS
 from clawkit.text import one_line
@@ -112,8 +112,7 @@ def check_lines(checker: Checker, lines: BinaryIO) -> int:
             continue
         answer = _answer(checker, line, number)
         worst = max(worst, int("error" in answer))
-        click.echo(json.dumps(answer, ensure_ascii=False))
-        sys.stdout.flush()
+        print_json_line(answer)
         while len(line) > MAX_LINE and not line.endswith(b"\n"):
             line = lines.readline(MAX_LINE + 1)
     return worst

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from clawkit.cli.shared_options import refuse_commands
+from clawkit.cli.shared_options import print_json_line, refuse_commands
 from clawkit.config.paths import home
 from clawkit.errors import ToolError
 from clawkit.text import printable
@@ -93,7 +93,7 @@ def _show(line: bytes, *, as_json: bool) -> None:
     except (msgspec.DecodeError, UnicodeDecodeError):
         fields = {"message": line.decode("utf-8", "replace")}
     if as_json:
-        click.echo(msgspec.json.encode(fields).decode())
+        print_json_line(fields)
         return
     text, at, level, name = (
         str(fields.get(key, "")) for key in ("message", "time", "level", "subsystem")

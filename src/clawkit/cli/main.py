@@ -16,6 +16,7 @@ try:
     import click
 
     from clawkit.cli.start import finish, has_reader_left, import_msgspec
+    from clawkit.text import printable
     from clawkit.version import __version__
 except KeyboardInterrupt:
     # `run` would catch it, but does not exist yet.
@@ -505,6 +506,8 @@ def _run(args: list[str], first_word: int) -> object:
             # click's suggestions can be far off, such as --help for --level.
             close = nearest(error.option_name, error.possibilities or ())
             error = click.NoSuchOption(error.option_name, said, close, error.ctx)
+        # It may quote arguments, such as names of files.
+        vars(error)["message"] = printable(error.message)
         error.show()
         return error.exit_code
     except click.Abort:

@@ -213,9 +213,18 @@ def read_settings(options: dict[str, Any], session: str = "main") -> ResolvedOpt
 
 def print_json(value: Any) -> None:
     """Print one JSON value, indented; on a terminal, with unprintable characters escaped."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    _print_json(value, indent=2)
+
+
+def print_json_line(value: Any) -> None:
+    """Like `print_json`, on one line."""
+    _print_json(value, indent=None)
+
+
+def _print_json(value: Any, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
     plain = text.replace("\n", "").isprintable() or not is_terminal(sys.stdout)
-    click.echo(text if plain else json.dumps(value, indent=2))
+    click.echo(text if plain else json.dumps(value, indent=indent))
 
 
 def print_done(as_json: bool, data: Any, said: str) -> None:

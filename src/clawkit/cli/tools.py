@@ -273,7 +273,7 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
             continue
         result, given_id = await _answer(run, line, number, watch)
         id_ = {} if given_id is None else {"id": given_id}
-        _print_line({**id_, **result.to_json()})
+        cli.print_json_line({**id_, **result.to_json()})
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
             break  # the start of the next line is unknown
@@ -285,12 +285,7 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
 
 def _print_notice(event: Event) -> None:
     if event["type"] == "notice":
-        _print_line({"notice": event["callId"], **event})
-
-
-def _print_line(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
-    sys.stdout.flush()
+        cli.print_json_line({"notice": event["callId"], **event})
 
 
 async def _answer(run: Run, line: bytes, number: int, watch: OnEvent | None) -> tuple[Result, Any]:
