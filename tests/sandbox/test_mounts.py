@@ -71,6 +71,13 @@ async def box(tmp_path: Path) -> Box:
     return Box(open_sandbox("bwrap", workspace, tmp_path / "state", home), workspace)
 
 
+async def test_names_with_other_line_ends_do_not_break_the_sandbox(box: Box) -> None:
+    (box.workspace / "a\r9 8\x0b\x1c\x85\u2028" / ".git").mkdir(parents=True)
+    exit_, output = await box.run("echo ok")
+    assert (exit_.code, output) == (0, "ok\n")
+    await box.sandbox.close()
+
+
 async def test_a_directory_with_a_repository_in_it_is_not_exchanged_for_a_link(box: Box) -> None:
     ssh = os.path.join(os.environ["HOME"], ".ssh")
     exit_, _ = await box.run(f"mv lib lib2 && mkdir lib && ln -s {ssh} lib/.git")

@@ -140,10 +140,11 @@ class Roots:
         """Whether the workspace is on a local file system, where opening does not block."""
         device = os.stat(self._write_roots[0]).st_dev
         name = f"{os.major(device)}:{os.minor(device)}"
-        with suppress(OSError), open("/proc/self/mountinfo", encoding="utf-8") as mounts:
+        # As bytes: the path of a mount may have any, such as a carriage return.
+        with suppress(OSError), open("/proc/self/mountinfo", "rb") as mounts:
             for line in mounts:
-                if line.split()[2] == name:
-                    return line.partition(" - ")[2].split()[0] in _LOCAL
+                if line.split()[2] == name.encode():
+                    return line.partition(b" - ")[2].split()[0].decode() in _LOCAL
         return False
 
     def _open_to_read(self, path: str, flags: int) -> int:

@@ -312,8 +312,9 @@ def count_oom() -> int:
 
 
 def read_mountinfo() -> str:
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        return file.read()
+    # Paths may contain carriage returns, which must not become newlines.
+    with open("/proc/self/mountinfo", "rb") as file:
+        return file.read().decode("utf-8", "surrogateescape")
 
 
 def count_unreachable() -> int:

@@ -455,7 +455,8 @@ def find_misplaced(mounts: Iterable[Mounted], inside: str, here: str) -> str:
 
 def _read_mounts(text: str) -> Iterator[tuple[str, str, str]]:
     """Mount point, root in the file system, and file system type of each mount."""
-    for line in text.splitlines():
+    # The kernel escapes blanks, tabs and newlines in paths, but no other line ends.
+    for line in filter(None, text.split("\n")):
         fields = line.split(" ")
         root, point = (_ESCAPE.sub(lambda code: chr(int(code[1], 8)), each) for each in fields[3:5])
         yield point, root, fields[fields.index("-") + 1]
