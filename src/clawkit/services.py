@@ -404,7 +404,7 @@ class Services(Mapping[type, object]):
     def _mounts(self) -> Any:
         from clawkit.mcp.mounts import MountContext, Mounts
 
-        secrets = self._reveal, self._redactor.learn
+        secrets = self._reveal, self._redactor.learn, self._redactor.strict
         around = MountContext(paths.mcp_dir(os.environ), self._workspace, self._cell, *secrets)
         return Mounts(self._loaded.config, around)
 

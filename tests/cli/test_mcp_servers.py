@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,22 @@ def test_what_fails_is_said_and_is_the_exit_code(mcp: Type, tmp_path: Path) -> N
     assert (code, "did you mean 'good'?" in err) == (2, True)
     code, _, err = mcp("login", "good")
     assert (code, "is a local program, which needs no login" in err) == (1, True)
+
+
+def test_secrets_in_the_last_words_of_a_server_are_masked_before_they_are_cut(mcp: Type) -> None:
+    # Spelled in two parts, so that no scanner takes this file for a leak.
+    token, word = "ghp_" + "CANARY7f3aCANARY7f3aCANARY7f3aCAN1", "correct-horse-battery"
+    program = (
+        "import os, sys; sys.exit(os.environ['PAD'] + os.environ['PASSWORD'] + ' '"
+        " + os.environ['TOK'])"
+    )
+    for pad in ("y ", "y " * 130):
+        env = {"PAD": pad, "TOK": token, "PASSWORD": word}
+        configure({"srv": {"command": sys.executable, "args": ["-c", program], "env": env}})
+        for shown in (mcp("refresh", "srv")[1], mcp("doctor")[1]):
+            assert "it exited" in shown
+            assert word not in shown
+            assert "CANARY" not in shown
 
 
 def test_changed_tools_are_accepted_by_a_person(

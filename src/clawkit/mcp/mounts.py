@@ -73,6 +73,8 @@ class MountContext(NamedTuple):
     """The value of a secret. Raises `SecretError`."""
     learn: Callable[[list[str]], object]
     """Called with all tokens, to redact them."""
+    redact: Callable[[str], str]
+    """Removes secrets from what a server says about its failure."""
 
 
 class _Mount:
@@ -232,7 +234,8 @@ class Mounts:
                     # An expired session has done nothing yet, so retry with a new one.
                     if error.code == 404 and session is not slot.session and attempt == 1:
                         continue
-                    words = f"{defuse(str(error))}{self._last_words(slot)}"
+                    said = self._around.redact(defuse(str(error)))
+                    words = f"{said}{self._last_words(slot)}"
                     raise ToolError(f"{what} failed: {words}") from None
                 except TimeoutError:
                     raise ToolError(f"{what} did not answer in time") from None
@@ -261,7 +264,8 @@ class Mounts:
                     slot.session = await self._open(slot)
             except (ClawkitError, TimeoutError) as error:
                 why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-                slot.note_failure(f"{defuse(why)}{self._last_words(slot)}{self._hint(slot)}")
+                said = self._around.redact(defuse(why))
+                slot.note_failure(f"{said}{self._last_words(slot)}{self._hint(slot)}")
                 await self._leave(slot)
                 what = f"the MCP server {slot.name!r} cannot be used"
                 raise ToolError(f"{what}: {slot.error}") from None
@@ -339,7 +343,9 @@ class Mounts:
                     if stat.S_ISREG(info.st_mode) and info.st_nlink == 1:
                         lines = file.read(LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
                         last = _SHELL.sub("", lines[-1]) if lines else ""
-                        return f" ({one_line(defuse(last), 300)})" if last else ""
+                        # Before it is cut: half of a secret is not recognized.
+                        shown = one_line(defuse(self._around.redact(last)), 300)
+                        return f" ({shown})" if last else ""
         return ""
 
     def _hint(self, slot: _Mount) -> str:
