@@ -535,3 +535,13 @@ async def test_no_word_is_cut_in_two(cap: int) -> None:
         told = re.sub(r"\[.*\]", " ", text).split()
         assert told
         assert set(told) <= set(words)
+
+
+@table("cap", range(60, 400, 7))
+async def test_a_line_without_blanks_is_cut_at_other_separators(cap: int) -> None:
+    words = [f"word{number:03d}secret" for number in range(300)]
+    output = Held(",".join(words).encode())
+    for text in ((await shown(output, cap)).text, tail_text(output.data, cap)):
+        told = [each for each in re.split(r"[\n,]|\[.*\]", text) if each]
+        assert told
+        assert set(told) <= set(words)

@@ -154,6 +154,8 @@ HELD_MAX = 64
 _PER_CHARACTER = 4
 """Initial estimate of bytes per character: the maximum in UTF-8, or room for colors."""
 _GAPS = (b" ", b"\t", b'"', b"'", b"\n", b"\r")
+_WEAK_GAPS = (b",", b";", b"|", b"<", b">", b"(", b")", b"[", b"]", b"{", b"}", b"&")
+"""Separators that secrets rarely contain, for lines without any other."""
 _WORD = 512
 """Maximum length of a word that is not cut, in bytes."""
 _LEFT_OUT = "[… {} left out here …]"
@@ -337,10 +339,13 @@ def _first(data: bytes, room: int) -> int:
         else:
             stride //= 2
     # Cut between words: redaction would not recognize half of a secret.
-    gap = max(data.rfind(gap, max(0, at - _WORD), at) for gap in _GAPS)
-    # A first "word" without any end is cut anyway.
-    has_gap = any(each in data[: 2 * _WORD] for each in _GAPS)
-    return gap + 1 if gap >= 0 or (at < _WORD and has_gap) else at
+    for gaps in (_GAPS, _WEAK_GAPS):
+        end = max(data.rfind(gap, max(0, at - _WORD), at) for gap in gaps) + 1
+        # A first "word" without any end is cut anyway.
+        has_gap = any(each in data[: 2 * _WORD] for each in gaps)
+        if (end and whole_end(data[:end]) == end) or (at < _WORD and has_gap):
+            return end
+    return at
 
 
 def _last(data: bytes, room: int) -> int:
@@ -360,8 +365,12 @@ def _last(data: bytes, room: int) -> int:
             at, left = start, left - length
         else:
             stride //= 2
-    gaps = [data.find(gap, at - 1, at + _WORD) for gap in _GAPS]
-    return min((gap + 1 for gap in gaps if gap >= 0), default=at)
+    for gaps in (_GAPS, _WEAK_GAPS):
+        found = [data.find(gap, at - 1, at + _WORD) + 1 for gap in gaps]
+        start = min(filter(None, found), default=0)
+        if start and whole_end(data[:start]) == start:
+            return start
+    return at
 
 
 def _first_lines(data: bytes, room: int) -> tuple[int, int]:
