@@ -24,6 +24,7 @@ from clawkit.config.load import loads
 from clawkit.config.sections.environment import CaptureContent, Otel
 from clawkit.content import Assistant, Image, Text, Usage
 from clawkit.core.approval import Deny
+from clawkit.core.result import Result
 from clawkit.errors import ConfigError
 from clawkit.installation import how_to_add
 from clawkit.models.failover import ModelChain
@@ -55,14 +56,16 @@ class Seen(NamedTuple):
 
 
 class Collector:
-    """Receives spans over HTTP; can be told to never answer."""
+    """Receives spans over HTTP; can be told to never answer, or to never stop."""
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []
         self.heads: list[str] = []
         self.resource: dict[str, Any] = {}
         self.body = b""
-        self.silent = False
+        self.silent = self.endless = False
+        self.flooded = asyncio.Event()
+        """Set when the client no longer reads an endless answer."""
         self.asked = asyncio.Event()
         self.url = ""
         self.tasks: set[asyncio.Task[Any] | None] = set()
@@ -85,8 +88,18 @@ class Collector:
                     await reader.read()
                     break
                 self.take(head, body)
+                if self.endless:
+                    await self.flood(writer)
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
                 await writer.drain()
+
+    async def flood(self, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(b"x" * 65_536)
+                await writer.drain()
+        self.flooded.set()
 
     def take(self, head: str, body: bytes) -> None:
         self.heads.append(head)
@@ -371,6 +384,37 @@ async def test_nothing_that_was_said_or_done_is_sent_unless_asked_for(
     assert len(collector.spans) == 4
     for word in ("crimson", "amber", "violet", "indigo"):
         assert word.encode() not in collector.body
+
+
+async def test_names_that_a_model_or_tool_made_up_are_not_sent(
+    collector: Collector, tmp_path: Path
+) -> None:
+    @tool
+    async def odd() -> Result:
+        """It fails in its own words."""
+        return Result((Text("no"),), {"status": "error", "code": "the violet vault"})
+
+    names = ("read\nthe crimson door", f"x {KEY}", KEY[:60])
+    await turn(on(collector), tmp_path, ScriptedModel(calls(*((each, {}) for each in names)), "."))
+    await turn(on(collector), tmp_path, ScriptedModel(call("odd"), "."), odd)
+    assert len(collector.of("execute_tool _OTHER")) == 3
+    assert collector.one("execute_tool odd").has["error.type"] == "_OTHER"
+    for word in ("crimson", "violet", KEY[10:40]):
+        assert word.encode() not in collector.body
+
+
+async def test_an_endless_answer_of_the_collector_is_not_read(
+    collector: Collector, tmp_path: Path
+) -> None:
+    collector.endless = True
+    config = on(collector, flushIntervalMs=1_000)
+    model = ScriptedModel(call("double", {"number": 1}), "So.")
+    async with Agent.open(
+        config, workspace=tmp_path, keep=False, model=model, tools=(double,)
+    ) as agent:
+        assert (await agent.send("Go on")).how == "done"
+        async with asyncio.timeout(20):
+            await collector.flooded.wait()
 
 
 async def test_content_is_masked_and_bounded(collector: Collector, tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import requests
 from opentelemetry.context import Context, get_current
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -44,7 +46,12 @@ MAX_NAME = 200
 OTHER = "_OTHER"  # error.type of errors without a known type
 DEFAULT = "http://localhost:4318"
 PATH = "/v1/traces"
+MAX_ANSWER = 64 * 1024  # bytes of an answer of the collector
 _MAX_INT = (1 << 63) - 1
+_WORD = re.compile(r"[\w.:/\-]{1,128}", re.ASCII)
+_PROVIDED = tuple(
+    f"OTEL_PYTHON_EXPORTER_OTLP_HTTP_{kind}CREDENTIAL_PROVIDER" for kind in ("", "TRACES_")
+)
 _PROVIDERS = {
     "amazon-bedrock": "aws.bedrock",
     "azure-openai": "azure.ai.openai",
@@ -204,10 +211,10 @@ class Spans:
             if is_shown:
                 texts = (each.get("text", "") for each in event["content"])
                 span.set_attribute("gen_ai.tool.call.result", self._text("\n".join(texts)))
-            self._finish(span, _problem(event), event.get("error", ""), is_shown)
+            self._finish(span, self._problem(event), event.get("error", ""), is_shown)
 
     def _call(self, event: Mapping[str, Any]) -> Span:
-        tool = name(event["tool"])
+        tool = self._word(event["tool"])
         attributes = self._about("execute_tool") | {
             "gen_ai.tool.name": tool,
             "gen_ai.tool.call.id": name(event["callId"]),
@@ -261,10 +268,23 @@ class Spans:
             case content.Thinking(text=text):
                 return {"type": "reasoning", "content": self._text(text)}
             case content.ToolCall(id=id_, name=tool, arguments=arguments):
-                said = {"type": "tool_call", "id": name(id_), "name": name(tool)}
+                said = {"type": "tool_call", "id": name(id_), "name": self._word(tool)}
                 if self._capture.tool_inputs:
                     said["arguments"] = self._value(arguments)
                 return said
+
+    def _word(self, text: str) -> str:
+        """A name or code that a model or a tool chose. Anything else may be content."""
+        is_plain = _WORD.fullmatch(text) and self._redactor.strict(text) == text
+        return text if is_plain else OTHER
+
+    def _problem(self, event: Mapping[str, Any]) -> str:
+        """`error.type` of a call; empty if it succeeded."""
+        if not event.get("isError"):
+            return ""
+        details = event.get("details") or {}
+        kind = details.get("deniedReason") or details.get("code") or details.get("status")
+        return self._word(str(kind)) if isinstance(kind, str | int) else OTHER
 
     def _text(self, text: str) -> str:
         # Mask before truncating: half of a secret is not recognized.
@@ -312,13 +332,16 @@ def _countable(counts: Mapping[str, int]) -> Attributes:
     return {key: min(max(count, 0), _MAX_INT) for key, count in counts.items()}
 
 
-def _problem(event: Mapping[str, Any]) -> str:
-    """`error.type` of a call; empty if it succeeded."""
-    if not event.get("isError"):
-        return ""
-    details = event.get("details") or {}
-    kind = details.get("deniedReason") or details.get("code") or details.get("status")
-    return name(str(kind)) if isinstance(kind, str | int) else OTHER
+class _Session(requests.Session):
+    """Does not read the answers of the collector, which may be endless or a compression bomb."""
+
+    def request(self, *args: Any, **options: Any) -> requests.Response:
+        answer = super().request(*args, **{**options, "stream": True})
+        length = answer.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length) <= MAX_ANSWER:
+            answer.raw.read(decode_content=False)  # so that the connection can be used again
+        answer.close()
+        return answer
 
 
 class Export(OTLPSpanExporter):
@@ -335,7 +358,9 @@ class Export(OTLPSpanExporter):
     ) -> None:
         """Raises ValueError for invalid values of OpenTelemetry's own variables."""
         address = address_of(settings, env)
-        super().__init__(endpoint=address, headers=dict(headers))
+        # A credential provider named by OpenTelemetry's own variables brings its own session.
+        session = None if any(map(env.get, _PROVIDED)) else _Session()
+        super().__init__(endpoint=address, headers=dict(headers), session=session)
         self.address = redactor.strict(address)  # for messages
         self.lost = 0  # spans that were not accepted
         rate = settings.sample_rate
