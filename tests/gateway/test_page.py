@@ -717,6 +717,31 @@ async def test_a_question_says_where_it_runs_and_what_is_stored(browser: Browser
         await expect(listed).not_to_contain_text("sha256")
 
 
+async def test_a_double_click_allows_no_question_that_moves_below_it(browser: Browser) -> None:
+    names = ("-s", "-a", "-r")
+    model = ScriptedModel([call("exec", {"command": f"uname {name}"}) for name in names])
+    async with serve(ASKS, model) as ground, visit(browser, ground) as page:
+        await say(page, "run")
+        for view in ("Chat", "Approvals"):
+            await page.get_by_role("link", name=view).click()
+            pending = ground.gateway.desk.pending
+            asked = page.get_by_role("region", name="Approval")
+            await expect(asked).to_have_count(count := len(pending()))
+            # In the chat the last question stays in place, in the list the first.
+            card = asked.last if view == "Chat" else asked.first
+            allow = card.get_by_role("button", name="Allow once")
+            await expect(allow).to_be_enabled()
+            await allow.scroll_into_view_if_needed()
+            place = await allow.bounding_box()
+            assert place is not None
+            for _ in range(3):
+                await page.mouse.click(place["x"] + 9, place["y"] + 9)
+                await asyncio.sleep(0.15)
+            await expect(asked).to_have_count(count - 1)
+            assert len(pending()) == count - 1
+        await expect(asked.get_by_role("button", name="Allow once")).to_be_enabled()
+
+
 async def test_the_first_load_is_small_and_comes_from_the_gateway(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground, login=False) as page:
         await page.get_by_label("Token").wait_for()

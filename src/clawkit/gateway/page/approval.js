@@ -1,6 +1,6 @@
 // A question that waits for an answer: what exactly would run, where, and the buttons.
 
-import { Badge, Button, Exact, Field, gateway, html, link, oneLine, Select, Time, useState } from './parts.js';
+import { Badge, Button, Exact, Field, gateway, html, link, oneLine, Select, Time, useSettled, useState } from './parts.js';
 
 export const EVENTS = ['exec.approval.requested', 'exec.approval.resolved'];
 
@@ -10,6 +10,7 @@ export function Approval({ approval, session }) {
   const offers = clawkit.lasting.map(({ extent, words }) => [extent, oneLine(words)]);
   const [extent, setExtent] = useState(offers[0]?.[0]);
   const [reason, setReason] = useState('');
+  const isSettled = useSettled();
   const decide = (decision, more) => () => gateway.call('exec.approval.resolve', { id, decision, ...more });
   const where = [clawkit.place, ...clawkit.modes].filter(Boolean).join(', ');
   const warning = request.warningText?.split('\n').map(oneLine).join('\n');
@@ -27,11 +28,11 @@ export function Approval({ approval, session }) {
         <${Button} kind="danger" onClick=${decide('deny', { reason })}>Deny<//>
         <${Field} label="Why not" hideLabel placeholder="because…" maxlength="1000" value=${reason} onInput=${setReason} />
         <span class="grow"></span>
-        <${Button} onClick=${decide('allow-once')}>Allow once<//></div>
+        <${Button} disabled=${!isSettled} onClick=${decide('allow-once')}>Allow once<//></div>
       ${offers.length > 0 && html`
         <p class="hint">Allow always means: ${offers.find(([each]) => each === extent)?.[1]}</p>
         <div class="row end">
         <${Select} label="What is always allowed" hideLabel options=${offers} value=${extent} onInput=${setExtent} />
-        <${Button} onClick=${decide('allow-always', { extent })}>Allow always<//></div>`}
+        <${Button} disabled=${!isSettled} onClick=${decide('allow-always', { extent })}>Allow always<//></div>`}
     </section>`;
 }

@@ -52,6 +52,32 @@ export function useCall(method, params = {}, events = []) {
 /** Sheets that were asked for. @type {Map<string, Promise<void>>} */
 const sheets = new Map();
 
+const SETTLE_MS = 500;
+/** The questions on the page, by what sets whether they have settled. @type {Set<(isSettled: boolean) => void>} */
+const questions = new Set();
+let settling = 0;
+
+/** A question appears or goes away, which moves the others. */
+function unsettle() {
+  questions.forEach((set) => set(false));
+  clearTimeout(settling);
+  settling = setTimeout(() => questions.forEach((set) => set(true)), SETTLE_MS);
+}
+
+/**
+ * Whether all questions on the page have been in place for a while. Until then, a click could be meant for
+ * what was there before, such as the second click of a double click.
+ */
+export function useSettled() {
+  const [isSettled, setSettled] = useState(false);
+  useLayoutEffect(() => {
+    questions.add(setSettled);
+    unsettle();
+    return () => { questions.delete(setSettled); unsettle(); };
+  }, []);
+  return isSettled;
+}
+
 /** Have a style sheet, loaded on first use. @param {string} href */
 export function loadStyle(href) {
   const load = () => new Promise((onload, reject) => {

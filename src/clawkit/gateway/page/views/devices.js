@@ -3,7 +3,7 @@
 
 import { loadIdentity, saveToken } from '../identity.js';
 import {
-  Badge, Button, Confirm, Empty, gateway, html, Notice, oneLine, Time, useCall, useEffect, useState, View,
+  Badge, Button, Confirm, Empty, gateway, html, Notice, oneLine, Time, useCall, useEffect, useSettled, useState, View,
 } from '../parts.js';
 
 const EVENTS = ['device.pair.requested', 'device.pair.resolved', 'presence'];
@@ -38,13 +38,14 @@ const act = (method, params, reload) => async () => {
 
 function Pending({ request, kind, reload }) {
   const { requestId } = request;
+  const isSettled = useSettled();
   const what = kind === 'node' ? 'agents will be able to use these commands there' : 'it may do what its scopes allow';
   return html`
     <section class="card approval" aria-label="Request to be paired">
       <${Facts} about=${request} id=${request.deviceId ?? request.nodeId} />
       <p class="hint">Approve it only if you know it: ${what}.</p>
       <div class="row">
-        <${Button} kind="primary" onClick=${act(`${kind}.pair.approve`, { requestId }, reload)}>Approve<//>
+        <${Button} kind="primary" disabled=${!isSettled} onClick=${act(`${kind}.pair.approve`, { requestId }, reload)}>Approve<//>
         <${Button} kind="danger" onClick=${act(`${kind}.pair.reject`, { requestId }, reload)}>Reject<//>
       </div>
     </section>`;
