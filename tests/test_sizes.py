@@ -23,8 +23,8 @@ BUDGETS = {
     "agent": 1_939,
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
-    # cover.
-    "approvals": 6_912,
+    # cover. Warnings about long lines and letters of other scripts in hosts (5).
+    "approvals": 6_917,
     # The tree and the search of sessions, messages to them, and the commands for agents; the agent
     # that bindings choose; what to stop at the end of a turn; the gateway and its service; turns,
     # chats and commands that run in a gateway with a local terminal; simple turns without click,
@@ -37,8 +37,9 @@ BUDGETS = {
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
     # clawkit was installed; closed standard streams (7);
     # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
-    # tool when they are written (27); commands of one id, also if only output is left (2).
-    "cli": 10_219,
+    # tool when they are written (27); commands of one id, also if only output is left (2);
+    # JSON lines and usage errors that cannot control a terminal (2).
+    "cli": 10_221,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -86,8 +87,8 @@ BUDGETS = {
     # moved here from media and web, and one started in advance; socket pairs, shared memory and
     # limits, through which commands could reach outside programs; system programs found without
     # PATH; ioctls that bypass mounts and rules; a limit of the kernel for fork bombs (4), and
-    # counting processes while others end (2).
-    "process": 4_641,
+    # counting processes while others end (2); cutting between values of lines without blanks (8).
+    "process": 4_649,
     # Expressions that are slow on prose run only on texts with one of their words, which indexes
     # notes in 40 % less time; detection of credentials in headers.
     "redact": 494,
@@ -97,7 +98,8 @@ BUDGETS = {
     "sandbox": 3_464,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
-    "telemetry": 390,
+    # Names that models make up, and answers of a hostile collector (17).
+    "telemetry": 407,
     "testing": 285,
     # Listing, reading, searching and messaging sessions; starting, steering and waiting for
     # sub-agents, with attachments, worktrees, and advice for unsupported parameters; the tool
@@ -119,8 +121,9 @@ BUDGETS = {
     "top level": 4_489,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
-    # lines that arrive together (6); how to continue a chat without screen (5).
-    "ui": 2_779,
+    # lines that arrive together (6); how to continue a chat without screen (5);
+    # questions that other output cannot be mistaken for (11).
+    "ui": 2_790,
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions affect neither
@@ -136,8 +139,8 @@ BUDGETS = {
     # of the conformance suite (415), and defenses against hostile servers. Files in the workspace
     # must not decide which program a server's name starts; the error explains that.
     # Resources and prompts marked as such in listings, also those of earlier versions (17);
-    # entries of PATH that cannot be resolved (3).
-    "mcp": 1_755,
+    # entries of PATH that cannot be resolved (3); secrets in what a server reports (4).
+    "mcp": 1_759,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and in-place edits of six clients' configuration files are 160; configuration
     # changes apply to connected clients immediately.
