@@ -19,8 +19,9 @@ BUDGETS = {
     # that call tools or ask models; notes before compaction, a turn with two tools, its settings
     # and limits (190); memory in the prompt; files that rules keep from it; which tools another
     # scope would lose (7); answers that do not match a type, in one line (12);
-    # hard links that come and go (3).
-    "agent": 1_939,
+    # hard links that come and go (3); agents without an event loop, moved here from the top level,
+    # with threads (40); checks of options and messages (34); types made of pydantic models (11).
+    "agent": 2_024,
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
     # cover.
@@ -52,8 +53,8 @@ BUDGETS = {
     # Schemas of tools in a third of the time, because all are declared at every start; external
     # text marked as untrusted; failures in words, shared by all displays; errors of nullable
     # values; why a type has no schema, in one place (2);
-    # how commands end, in brief events (4).
-    "core": 1_776,
+    # how commands end, in brief events (4); errors that name a wrong argument of a program (47).
+    "core": 1_823,
     # Waiting until the kernel has removed a hard link completely (18).
     "fs": 4_618,
     # More than twice the 4,000 planned: the protocol of existing clients has many fields in
@@ -64,8 +65,9 @@ BUDGETS = {
     # nothing; logins that others cannot delay. To be reduced: layers between method and agent.
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
     # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
-    # checking a run against the author of its job, before it leaves anything (29).
-    "gateway": 10_065,
+    # checking a run against the author of its job, before it leaves anything (29); resetting the thinking
+    # level to an adaptive default (2).
+    "gateway": 10_067,
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level; how to install the PDF reader.
@@ -115,8 +117,8 @@ BUDGETS = {
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
-    # here from nine modules (35).
-    "top level": 4_489,
+    # here from nine modules (35); arguments that programs pass (6).
+    "top level": 4_495,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).
@@ -127,8 +129,8 @@ BUDGETS = {
     # results nor scores: BM25 of the visible passages (63); early checks of settings; hard links
     # that come and go (2); failures beside answers (1).
     "memory": 1_892,
-    # Declarations in the formats of three frameworks.
-    "adapters": 110,
+    # Declarations in the formats of three frameworks; how to install a missing one (10).
+    "adapters": 120,
     # More than the 800 planned: the stages of lobster, its workflows with conditions, gates that
     # survive a restart, and checks that workflow files do not change at a gate are 1,220 of it.
     "bundled": 1_550,

@@ -114,6 +114,7 @@ class MuteError(Exception):
         (ExceptionGroup("g", [ToolInputError("give a city")]), 400, "give a city"),
         (ExceptionGroup("g", [ValueError("a"), ValueError("b")]), 500, "ExceptionGroup: g"),
         (MuteError(), 500, "MuteError: no message"),
+        (TimeoutError(), 500, "TimeoutError: no message"),
         (SystemExit(3), 500, "tried to exit the program"),
         (GeneratorExit(), 500, "it raised GeneratorExit"),
         (OwnError(), 500, "it raised OwnError"),

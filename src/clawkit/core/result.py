@@ -194,5 +194,5 @@ def failure(tool: str, error: Exception) -> Result:
     try:
         words = str(error)
     except Exception:  # noqa: BLE001  # a foreign class, whose __str__ failed
-        words = "no message"
-    return Result.error(tool, f"{type(error).__name__}: {words}", code=500)
+        words = ""
+    return Result.error(tool, f"{type(error).__name__}: {words or 'no message'}", code=500)
