@@ -127,7 +127,7 @@ async def test_a_number_is_not_a_file_to_attach(workspace: Path) -> None:
 
 
 def test_only_a_function_is_a_tool() -> None:
-    for wrong in ("name", 3, object()):
+    for wrong in ("name", 3, object(), Sender):
         with pytest.raises(TypeError, match=r"is not a function; options have names: @tool\(name"):
             tool(wrong)  # type: ignore[call-overload]
 

@@ -110,7 +110,6 @@ class MuteError(Exception):
         (UnknownToolError("gone"), 404, "gone"),
         (ConfigError([Issue("a.b", "is wrong")]), 500, "a.b: is wrong"),
         (ValueError("odd"), 500, "ValueError: odd"),
-        (TimeoutError(), 500, "TimeoutError: "),
         (ExceptionGroup("g", [ToolInputError("give a city")]), 400, "give a city"),
         (ExceptionGroup("g", [ValueError("a"), ValueError("b")]), 500, "ExceptionGroup: g"),
         (MuteError(), 500, "MuteError: no message"),

@@ -331,7 +331,7 @@ def tool(
 
 
 def _check_function(func: Any) -> None:
-    if not inspect.isroutine(func):
+    if not callable(func) or isinstance(func, type) or not hasattr(func, "__name__"):
         raise TypeError(f"@tool: {func!r} is not a function; options have names: @tool(name=…)")
     if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
         raise SchemaError(
