@@ -38,8 +38,9 @@ BUDGETS = {
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
     # clawkit was installed; closed standard streams (7);
     # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
-    # tool when they are written (27); commands of one id, also if only output is left (2).
-    "cli": 10_219,
+    # tool when they are written (27); commands of one id, also if only output is left (2); the
+    # commands of a group, for an unknown one (1).
+    "cli": 10_220,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -65,8 +66,8 @@ BUDGETS = {
     # nothing; logins that others cannot delay. To be reduced: layers between method and agent.
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
     # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
-    # checking a run against the author of its job, before it leaves anything (29); resetting the thinking
-    # level to an adaptive default (2).
+    # checking a run against the author of its job, before it leaves anything (29); resetting the
+    # thinking level to an adaptive default (2).
     "gateway": 10_067,
     "guard": 460,
     "lsp": 1_085,
