@@ -260,6 +260,7 @@ class Toolkit:
 
     @property
     def workspace(self) -> str:
+        """The absolute path of the directory that the tools work in."""
         return self.run.workspace
 
     @property
