@@ -298,6 +298,19 @@ def test_a_closed_agent_says_so_and_leaves_no_coroutine_behind(
     assert [str(each.message) for each in recwarn] == []
 
 
+def test_an_interrupted_run_is_wound_up_when_the_agent_is_closed(workspace: Path) -> None:
+    @tool
+    async def interrupt() -> None:
+        """Interrupt, as Ctrl-C does during a step of the loop."""
+        raise KeyboardInterrupt
+
+    agent = open_agent(workspace, call("interrupt"), "Back.", tools=[interrupt])
+    with pytest.raises(KeyboardInterrupt), agent:
+        agent.run_sync("go")
+    with pytest.raises(ToolError, match="is closed"):
+        agent.run_sync("on")
+
+
 def test_a_second_thread_is_told_that_the_agent_is_in_use(workspace: Path) -> None:
     entered, done = threading.Event(), threading.Event()
 

@@ -20,8 +20,8 @@ BUDGETS = {
     # and limits (190); memory in the prompt; files that rules keep from it; which tools another
     # scope would lose (7); answers that do not match a type, in one line (12);
     # hard links that come and go (3); agents without an event loop, moved here from the top level,
-    # with threads (40); checks of options and messages (34); types made of pydantic models (11).
-    "agent": 2_024,
+    # with threads (42); checks of options and messages (34); types made of pydantic models (11).
+    "agent": 2_026,
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
     # cover.

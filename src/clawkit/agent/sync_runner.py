@@ -22,26 +22,30 @@ class SyncRunner:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Raises RuntimeError where a loop is running, or if another thread is using this one."""
+        if (problem := self._begin()) is not None:
+            work.close()
+            raise problem
         try:
-            if self._is_closed:
-                raise ToolError("this agent is closed; open another one with Agent.open")
-            if _is_loop_running():
-                raise RuntimeError(
-                    "an event loop is running here (async code, a notebook): use `async with` and "
-                    "`await agent.run(…)` instead of `with` and `run_sync`"
-                )
-            if not self._is_used.acquire(blocking=False):
-                raise RuntimeError(
-                    "another thread is using this agent: open one for each thread, or use "
-                    "`await agent.run(…)` in one event loop"
-                )
-            try:
-                self._runner = self._runner or asyncio.Runner()
-                return self._runner.run(work)
-            finally:
-                self._is_used.release()
+            self._runner = self._runner or asyncio.Runner()
+            return self._runner.run(work)
         finally:
-            work.close()  # if it was not run: nothing, if it has ended
+            self._is_used.release()
+
+    def _begin(self) -> Exception | None:
+        """Reserve the loop for this thread, or say why that is impossible."""
+        if self._is_closed:
+            return ToolError("this agent is closed; open another one with Agent.open")
+        if _is_loop_running():
+            return RuntimeError(
+                "an event loop is running here (async code, a notebook): use `async with` and "
+                "`await agent.run(…)` instead of `with` and `run_sync`"
+            )
+        if not self._is_used.acquire(blocking=False):
+            return RuntimeError(
+                "another thread is using this agent: open one for each thread, or use "
+                "`await agent.run(…)` in one event loop"
+            )
+        return None
 
     def close(self) -> None:
         self._is_closed = True
