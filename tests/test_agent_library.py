@@ -311,6 +311,17 @@ def test_an_interrupted_run_is_wound_up_when_the_agent_is_closed(workspace: Path
         agent.run_sync("on")
 
 
+def test_another_event_loop_is_refused_and_can_close_the_agent(workspace: Path) -> None:
+    """Connections and commands are bound to the loop that they were started in."""
+    agent = open_agent(workspace, "One.", "Two.")
+    assert asyncio.run(agent.run("go")) == "One."
+    for again in (agent.run, agent.send):
+        with pytest.raises(RuntimeError, match="is used in another event loop: make all calls in"):
+            asyncio.run(again("on"))
+    asyncio.run(agent.close())
+    assert len(asked(agent)) == 1
+
+
 def test_a_second_thread_is_told_that_the_agent_is_in_use(workspace: Path) -> None:
     entered, done = threading.Event(), threading.Event()
 

@@ -80,8 +80,9 @@ BUDGETS = {
     "models": 4_554,
     # A parser in C leaves more of an answer's state to us, but saved a fifth of a small call;
     # detecting the end of an answer saves a timer; resumable streams; URLs chosen by others: a
-    # policy, checked redirects, paths and names as browsers read them.
-    "net": 1_870,
+    # policy, checked redirects, paths and names as browsers read them; connections of a closed
+    # event loop (2).
+    "net": 1_872,
     # The agent for a message, by bindings; rules about the hosts of URLs.
     "policy": 775,
     # Records of commands in a sandbox, with processes as seen from outside; JSON-RPC over pipes,
@@ -118,8 +119,9 @@ BUDGETS = {
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
-    # here from nine modules (35); arguments that programs pass (6).
-    "top level": 4_495,
+    # here from nine modules (35); arguments that programs pass (6);
+    # agents in a second event loop (7).
+    "top level": 4_502,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).

@@ -163,7 +163,7 @@ class Agent:
         """
         check_model(model, fallbacks)
         check_texts(session=session, instructions=instructions, thinking=thinking, mode=mode)
-        check_limits(max_turns=max_turns, max_cost=max_cost)
+        check_limits(max_turns=(max_turns, 1), max_cost=(max_cost, 0))
         check_functions(tell=tell, deliver=deliver)
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)

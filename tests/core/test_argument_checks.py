@@ -46,8 +46,8 @@ WRONG_TYPES_OF_AGENTS: list[tuple[dict[str, Any], str]] = [
 WRONG_VALUES: list[tuple[dict[str, Any], str]] = [
     ({"thinking": "much"}, "unknown thinking level 'much'; use one of off, minimal, low,"),
     ({"mode": "tiny"}, "unknown mode 'tiny'; use one of full, minimal, none"),
-    ({"max_turns": 0}, "max_turns: must be more than 0, not 0"),
-    ({"max_cost": NAN}, "max_cost: must be more than 0, not nan"),
+    ({"max_turns": 0}, "max_turns: must be 1 or more, not 0"),
+    ({"max_cost": NAN}, "max_cost: must be 0 or more, not nan"),
 ]
 
 
@@ -78,7 +78,7 @@ def test_an_agent_names_what_a_value_can_be(
 
 
 def test_what_is_right_passes(workspace: Path) -> None:
-    check_limits(max_turns=1, max_cost=0.5, other=None)
+    check_limits(max_turns=(1, 1), max_cost=(0.0, 0), other=(None, 1))
     agent = Agent.open(
         {},
         workspace=workspace,

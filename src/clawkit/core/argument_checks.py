@@ -40,11 +40,11 @@ def check_functions(**functions: object) -> None:
             raise TypeError(f"{name}: expected a function, not {show(value)}")
 
 
-def check_limits(**limits: object) -> None:
-    """Each is a positive number, or None."""
-    for name, value in limits.items():
+def check_limits(**limits: tuple[object, int]) -> None:
+    """Each is a number or None, and the lowest that it may be."""
+    for name, (value, lowest) in limits.items():
         if value is None:
             continue
         check_type(name, value, (int, float), "a number")
-        if not value > 0:  # type: ignore[operator]  # a number; NaN is not more than 0 either
-            raise ToolInputError(f"{name}: must be more than 0, not {show(value)}")
+        if not value >= lowest:  # type: ignore[operator]  # a number; NaN is not even 0
+            raise ToolInputError(f"{name}: must be {lowest} or more, not {show(value)}")
