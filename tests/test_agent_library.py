@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ import msgspec
 import pydantic
 import pytest
 
-from clawkit import Agent, OutputError, TurnError
+from clawkit import Agent, OutputError, ToolError, TurnError, tool
 from clawkit.agent.events import Event, TextPiece, ToolHappened, TurnEnded, TurnStarted
 from clawkit.content import User
 from clawkit.models.protocols import ModelError
@@ -165,6 +169,35 @@ async def test_an_answer_nested_too_deeply_is_a_wrong_answer(workspace: Path) ->
             await agent.run("?", output_type=list[Any])
 
 
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (list[Village], f"[{GOOD}]", [Village(name="Oslo", people=700_000)]),
+        (dict[str, list[Village]], '{"a": []}', {"a": []}),
+        (Village | None, "null", None),
+    ],
+)
+async def test_a_type_may_be_made_of_pydantic_models(
+    workspace: Path, kind: Any, text: str, value: object
+) -> None:
+    async with open_agent(workspace, '"no"', text) as agent:
+        assert await agent.run("which?", output_type=kind) == value
+        first, again = asked(agent)
+    assert '"people"' in first.system
+    assert "http" not in again.messages[-1].content[0].text
+
+
+async def test_what_pydantic_cannot_express_is_refused_too(workspace: Path) -> None:
+    class Callback(pydantic.BaseModel):
+        run: Callable[[], None]
+
+    async with open_agent(workspace, "x") as agent:
+        for kind in (Callback, list[Callback], Village | City):
+            with pytest.raises(TypeError, match=r"^output_type: (?!.*https?:)"):
+                await agent.run("?", output_type=kind)
+        assert asked(agent) == []
+
+
 async def test_a_type_that_json_cannot_express_is_refused_before_anything_is_sent(
     workspace: Path,
 ) -> None:
@@ -252,6 +285,62 @@ def test_an_agent_need_not_be_entered_to_run(workspace: Path) -> None:
     assert [agent.run_sync("go"), agent.run_sync("on")] == ["One.", "Two."]
     with agent:
         pass
+
+
+def test_a_closed_agent_says_so_and_leaves_no_coroutine_behind(
+    workspace: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    with open_agent(workspace, "One.") as agent:
+        pass
+    with pytest.raises(ToolError, match=r"^this agent is closed; open another one with Agent.open"):
+        agent.run_sync("go")
+    gc.collect()
+    assert [str(each.message) for each in recwarn] == []
+
+
+def test_an_interrupted_run_is_wound_up_when_the_agent_is_closed(workspace: Path) -> None:
+    @tool
+    async def interrupt() -> None:
+        """Interrupt, as Ctrl-C does during a step of the loop."""
+        raise KeyboardInterrupt
+
+    agent = open_agent(workspace, call("interrupt"), "Back.", tools=[interrupt])
+    with pytest.raises(KeyboardInterrupt), agent:
+        agent.run_sync("go")
+    with pytest.raises(ToolError, match="is closed"):
+        agent.run_sync("on")
+
+
+def test_another_event_loop_is_refused_and_can_close_the_agent(workspace: Path) -> None:
+    """Connections and commands are bound to the loop that they were started in."""
+    agent = open_agent(workspace, "One.", "Two.")
+    assert asyncio.run(agent.run("go")) == "One."
+    for again in (agent.run, agent.send):
+        with pytest.raises(RuntimeError, match="is used in another event loop: make all calls in"):
+            asyncio.run(again("on"))
+    asyncio.run(agent.close())
+    assert len(asked(agent)) == 1
+
+
+def test_a_second_thread_is_told_that_the_agent_is_in_use(workspace: Path) -> None:
+    entered, done = threading.Event(), threading.Event()
+
+    @tool
+    def wait() -> None:
+        """Wait."""
+        entered.set()
+        done.wait(5)
+
+    with (
+        open_agent(workspace, call("wait"), "One.", tools=[wait]) as agent,
+        ThreadPoolExecutor() as pool,
+    ):
+        first = pool.submit(agent.run_sync, "go")
+        assert entered.wait(5)
+        with pytest.raises(RuntimeError, match="another thread is using this agent: open one"):
+            agent.run_sync("go")
+        done.set()
+        assert first.result() == "One."
 
 
 async def test_run_sync_refuses_where_a_loop_runs(workspace: Path) -> None:

@@ -19,8 +19,9 @@ BUDGETS = {
     # that call tools or ask models; notes before compaction, a turn with two tools, its settings
     # and limits (190); memory in the prompt; files that rules keep from it; which tools another
     # scope would lose (7); answers that do not match a type, in one line (12);
-    # hard links that come and go (3).
-    "agent": 1_939,
+    # hard links that come and go (3); agents without an event loop, moved here from the top level,
+    # with threads (42); checks of options and messages (34); types made of pydantic models (11).
+    "agent": 2_026,
     # Programs of skills, if the owner allows them, except build tools and programs that replace
     # files; questions that survive the process that asked; what grants of jobs
     # cover. Warnings about long lines and letters of other scripts in hosts (5).
@@ -37,9 +38,10 @@ BUDGETS = {
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
     # clawkit was installed; closed standard streams (7);
     # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
-    # tool when they are written (27); commands of one id, also if only output is left (2);
-    # JSON lines and usage errors that cannot control a terminal (2).
-    "cli": 10_221,
+    # tool when they are written (27); commands of one id, also if only output is left (2); JSON
+    # lines and usage errors that cannot control a terminal (2); the commands of a group, for an
+    # unknown one (1).
+    "cli": 10_222,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -53,8 +55,8 @@ BUDGETS = {
     # Schemas of tools in a third of the time, because all are declared at every start; external
     # text marked as untrusted; failures in words, shared by all displays; errors of nullable
     # values; why a type has no schema, in one place (2);
-    # how commands end, in brief events (4).
-    "core": 1_776,
+    # how commands end, in brief events (4); errors that name a wrong argument of a program (47).
+    "core": 1_823,
     # Waiting until the kernel has removed a hard link completely (18).
     "fs": 4_618,
     # More than twice the 4,000 planned: the protocol of existing clients has many fields in
@@ -65,8 +67,9 @@ BUDGETS = {
     # nothing; logins that others cannot delay. To be reduced: layers between method and agent.
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
     # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
-    # checking a run against the author of its job, before it leaves anything (29).
-    "gateway": 10_065,
+    # checking a run against the author of its job, before it leaves anything (29); resetting the
+    # thinking level to an adaptive default (2).
+    "gateway": 10_067,
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level; how to install the PDF reader.
@@ -78,8 +81,9 @@ BUDGETS = {
     "models": 4_554,
     # A parser in C leaves more of an answer's state to us, but saved a fifth of a small call;
     # detecting the end of an answer saves a timer; resumable streams; URLs chosen by others: a
-    # policy, checked redirects, paths and names as browsers read them.
-    "net": 1_870,
+    # policy, checked redirects, paths and names as browsers read them; connections of a closed
+    # event loop (2).
+    "net": 1_872,
     # The agent for a message, by bindings; rules about the hosts of URLs.
     "policy": 775,
     # Records of commands in a sandbox, with processes as seen from outside; JSON-RPC over pipes,
@@ -117,8 +121,9 @@ BUDGETS = {
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
-    # here from nine modules (35).
-    "top level": 4_489,
+    # here from nine modules (35); arguments that programs pass (6);
+    # agents in a second event loop (7).
+    "top level": 4_504,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5);
@@ -130,8 +135,8 @@ BUDGETS = {
     # results nor scores: BM25 of the visible passages (63); early checks of settings; hard links
     # that come and go (2); failures beside answers (1).
     "memory": 1_892,
-    # Declarations in the formats of three frameworks.
-    "adapters": 110,
+    # Declarations in the formats of three frameworks; how to install a missing one (10).
+    "adapters": 120,
     # More than the 800 planned: the stages of lobster, its workflows with conditions, gates that
     # survive a restart, and checks that workflow files do not change at a gate are 1,220 of it.
     "bundled": 1_550,
@@ -146,8 +151,8 @@ BUDGETS = {
     # changes apply to connected clients immediately.
     "mcp_server": 818,
     # More than the 700 planned: files that are read once, hashed and run from memory, in four
-    # places; and defenses against plugins that hang, block, exit, lie or are missing.
-    "plugins": 1_092,
+    # places; and defenses against plugins that hang, block, exit, lie, are missing, or were moved.
+    "plugins": 1_094,
     # More than the 420 planned: a third handles untrusted YAML and archives.
     "skills": 640,
     # Usage of sessions by day, model and agent, moved here from the gateway; messages as text for

@@ -1,4 +1,19 @@
-"""clawkit: the tool layer between an AI agent and a real machine."""
+"""An agent with tools, policy and a sandbox, and the tool layer underneath.
+
+    from clawkit import Agent, tool
+
+    @tool
+    async def stock(tea: str) -> str:
+        \"\"\"Say how many tins of a tea are left.\"\"\"
+        return "12 tins"
+
+    with Agent.open(tools=[stock]) as agent:
+        print(agent.run_sync("How much Assam is left?"))
+
+`Agent` is a conversation with a model, `Toolkit` only the tools. `clawkit.agent.events` has the
+events of a turn, `clawkit.errors` all exceptions, `clawkit.testing` models for tests, and
+`clawkit.plugins` what plugins import.
+"""
 
 from __future__ import annotations
 

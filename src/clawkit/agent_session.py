@@ -1,15 +1,11 @@
-"""An agent: a model, tools and a stored conversation, for Python programs and for the terminal.
-
-with Agent.open(workspace=".") as agent:
-    print(agent.run_sync("What is in this folder?"))
-"""
+"""An agent: a model, tools and a stored conversation, for Python programs and for the terminal."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -20,7 +16,9 @@ from clawkit.agent.completion import Completions
 from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
+from clawkit.agent.option_checks import check_model, check_texts, check_thinking
 from clawkit.agent.output import AGAIN, name_of, read_output, schema_of
+from clawkit.agent.sync_runner import SyncRunner
 from clawkit.approvals.protocols import Confines
 from clawkit.bundled import select_models
 from clawkit.config.load import Loaded
@@ -29,6 +27,7 @@ from clawkit.config.modelref import OPERATOR
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import Block, Image
 from clawkit.core.approval import Approver
+from clawkit.core.argument_checks import check_functions, check_limits
 from clawkit.core.context import Sender
 from clawkit.core.hooks import Hooks
 from clawkit.core.tool import Tool
@@ -85,7 +84,7 @@ class Agent:
         self._instructions = instructions
         self.output_schema = ""
         """JSON Schema that the last answer must match; empty for free text."""
-        self._runner: asyncio.Runner | None = None  # for `run_sync`
+        self._sync = SyncRunner()
         self._is_pinned = is_pinned
         """Whether the model was requested explicitly."""
         self._plain = kit.config
@@ -159,9 +158,13 @@ class Agent:
         posts to the people of this session after an exchange with another session. With `overrides`
         false, the owner's settings for this conversation do not apply. Others: see `Toolkit.open`.
 
-        Raises `ConfigError`, `ModelError` for an unavailable model, and `ConflictError` for a
-        session that another process has open.
+        Raises `ConfigError`, `ToolInputError` for an unknown model or a wrong option, and
+        `ConflictError` for a session that another process has open.
         """
+        check_model(model, fallbacks)
+        check_texts(session=session, instructions=instructions, thinking=thinking, mode=mode)
+        check_limits(max_turns=(max_turns, 1), max_cost=(max_cost, 0))
+        check_functions(tell=tell, deliver=deliver)
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)
         name = choose_agent(loaded.config, agent, origin).agent
@@ -272,14 +275,13 @@ class Agent:
         await self.close()
 
     def __enter__(self) -> Agent:
-        return self._run_sync(self.__aenter__())
+        return self._sync.run(self.__aenter__())
 
     def __exit__(self, *_error: object) -> None:
         try:
-            self._run_sync(self.close())
+            self._sync.run(self.close())
         finally:
-            if self._runner is not None:
-                self._runner.close()
+            self._sync.close()
 
     async def close(self) -> None:
         """Stop everything that runs for this conversation. The stored conversation is kept."""
@@ -306,6 +308,7 @@ class Agent:
 
     @property
     def warnings(self) -> tuple[str, ...]:
+        """Warnings about the configuration, one sentence each."""
         return (*self.kit.warnings, *(self._telemetry.warnings if self._telemetry else ()))
 
     def post(self, said: Words, *, mode: QueueMode | None = None) -> asyncio.Future[TurnEnded]:
@@ -338,7 +341,9 @@ class Agent:
     @overload
     async def spawn(self, task: str, *, output_type: type[T], **options: Any) -> T: ...
     @overload
-    async def spawn(self, task: str, **options: Any) -> str: ...
+    async def spawn(self, task: str, *, output_type: None = None, **options: Any) -> str: ...
+    @overload
+    async def spawn(self, task: str, *, output_type: Any, **options: Any) -> Any: ...
     async def spawn(self, task: str, *, output_type: Any = None, **options: Any) -> Any:
         """Run a sub-agent and return its result, which the model of this conversation does not see.
         With `output_type` it is an object of that type.
@@ -388,9 +393,11 @@ class Agent:
         return stream_events(self, said, tree=tree)
 
     @overload
-    async def run(self, said: str | Iterable[Block]) -> str: ...
+    async def run(self, said: str | Iterable[Block], *, output_type: None = None) -> str: ...
     @overload
     async def run(self, said: str | Iterable[Block], *, output_type: type[T]) -> T: ...
+    @overload  # for types such as `City | None`, which are not a `type`
+    async def run(self, said: str | Iterable[Block], *, output_type: Any) -> Any: ...
     async def run(self, said: str | Iterable[Block], *, output_type: Any = None) -> Any:
         """Send a message and return the model's last answer, once its sub-agents are done as well;
         with `output_type` (a msgspec struct, a dataclass, a pydantic model) an object of that type.
@@ -421,25 +428,14 @@ class Agent:
         return ended.text
 
     @overload
-    def run_sync(self, said: str | Iterable[Block]) -> str: ...
+    def run_sync(self, said: str | Iterable[Block], *, output_type: None = None) -> str: ...
     @overload
     def run_sync(self, said: str | Iterable[Block], *, output_type: type[T]) -> T: ...
+    @overload
+    def run_sync(self, said: str | Iterable[Block], *, output_type: Any) -> Any: ...
     def run_sync(self, said: str | Iterable[Block], *, output_type: Any = None) -> Any:
         """`run`, for programs without an event loop. Raises RuntimeError if one is running."""
-        return self._run_sync(self.run(said, output_type=output_type))
-
-    def _run_sync(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            # One loop for all calls: connections and commands are bound to the loop of their start.
-            self._runner = self._runner or asyncio.Runner()
-            return self._runner.run(work)
-        work.close()
-        raise RuntimeError(
-            "an event loop is running here (async code, a notebook): use `async with` and "
-            "`await agent.run(…)` instead of `with` and `run_sync`"
-        )
+        return self._sync.run(self.run(said, output_type=output_type))
 
     async def attach(self, path: str | os.PathLike[str]) -> Image:
         """Load an image from the person's disk, scaled to fit. Raises `ToolInputError`."""
@@ -448,7 +444,7 @@ class Agent:
 
         side = self.kit.config.agents.defaults.image_max_dimension_px
         media: Any = self.kit.run.services[Media]
-        return await load_image(media, path, side)
+        return await load_image(media, os.fspath(path), side)  # no number: an open file
 
     async def update_tools(self) -> None:
         """Offer the tools that MCP servers list now."""
@@ -466,6 +462,7 @@ class Agent:
             talk.view = PrunedHistory(window, self.kit.config.agents.defaults.context_pruning)
 
     def prompt(self, schema: str = "") -> str:
+        """The system prompt as of now, with the JSON Schema of the answer if there is one."""
         run, config = self.kit.run, self.kit.config
         agent, defaults = config.agents.get(run.scope.agent), config.agents.defaults
         files = prompts.read_workspace_files(
@@ -519,7 +516,9 @@ class Agent:
         self.refresh()
 
     def use_thinking(self, level: Level) -> None:
-        """Set the thinking level of this conversation."""
+        """Set the thinking level of this conversation. Raises `ToolInputError` for an unknown
+        one."""
+        check_thinking(level)
         self.conversation.thinking = level
         if self._kept:
             self._kept.update(thinking=level)
@@ -535,8 +534,8 @@ class Agent:
         self._use(self._own | {"elevated": level})
 
     def lend(self, own: Mapping[str, Any]) -> None:
-        """Override `exec` and `elevated` on top of that, without storing it; an empty mapping ends
-        it. Raises `ConfigError` for an unknown or invalid setting."""
+        """Override `exec` and `elevated` on top of `use_exec` and `use_elevated`, without storing
+        it; an empty mapping ends it. Raises `ConfigError` for an unknown or invalid setting."""
         self._apply(self._own, own)
 
     @property
@@ -587,7 +586,8 @@ class Agent:
 
     @property
     def session_id(self) -> str:
-        return self._kept.id if self._kept else ""  # empty when it is not stored
+        """The id of the stored session; empty if the conversation is not stored."""
+        return self._kept.id if self._kept else ""
 
     @property
     def last_number(self) -> int:
@@ -596,4 +596,5 @@ class Agent:
 
     @property
     def store(self) -> SessionStore | None:
+        """The store of the session; None if the conversation is not stored."""
         return self._kept.store if self._kept else None

@@ -123,6 +123,8 @@ class UnknownToolError(ToolError):
 
 
 class ToolInputError(ToolError):
+    """The caller can correct it: the message says what is wrong with the parameters."""
+
     status = 400
 
 

@@ -21,6 +21,7 @@ from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.config.paths import mcp_dir, own_secrets
 from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
+from clawkit.core.argument_checks import check_functions, check_list, check_type, show
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
@@ -119,6 +120,13 @@ class Toolkit:
         paths start from. `redactor` comes from another run, with all secrets it has learned. Raises
         `ConfigError` for an invalid configuration, `RegistryError` for a tool whose name is taken.
         """
+        check_type("sender", sender, (Sender, type(None)), "a clawkit.Sender")
+        check_type("hooks", hooks, (Hooks, type(None)), "clawkit.Hooks")
+        check_list("tools", tools)
+        check_list("allow", () if allow is None else allow)
+        check_functions(on_event=on_event)
+        if approver is not None and not hasattr(approver, "ask"):
+            raise TypeError(f"approver: expected an object with `ask`, not {show(approver)}")
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)
         agent = choose_agent(loaded.config, agent, origin).agent
@@ -252,6 +260,7 @@ class Toolkit:
 
     @property
     def workspace(self) -> str:
+        """The absolute path of the directory that the tools work in."""
         return self.run.workspace
 
     @property
@@ -332,8 +341,9 @@ def load_config(
         return config
     if isinstance(config, Config):
         return Loaded(config, None, "", {}, [], (), environment(os.environ, {}, {}))
-    if not isinstance(config, Mapping):
+    if config is None or isinstance(config, str | os.PathLike):
         return load(None if config is None else os.fspath(config))
+    check_type("config", config, Mapping, "a file name, a mapping or a loaded configuration")
     try:
         text = json.dumps(dict(config))
     except (TypeError, ValueError, RecursionError) as error:

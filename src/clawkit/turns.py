@@ -58,13 +58,21 @@ class Turns:
         """The last turn, except those that answered another session."""
         self._steered: dict[int, User] = {}
         self._lanes: Lanes | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.left = asyncio.Event()
         self.warms_up = True
         """Whether to start the helper process of commands before the first command."""
 
     def enter(self) -> Lanes:
-        """Register this agent with the lanes of the running event loop, and return them."""
-        agent = self._agent
+        """Register this agent with the lanes of the running event loop, and return them. Raises
+        RuntimeError in any other one: connections and commands are bound to the first."""
+        agent, loop = self._agent, asyncio.get_running_loop()
+        if loop is not (self._loop or loop):
+            raise RuntimeError(
+                "this agent is used in another event loop: make all calls in one `asyncio.run(…)`, "
+                "or use `with` and `run_sync` instead of `asyncio.run`"
+            )
+        self._loop = loop
         if self._lanes is None:
             self._lanes = Lanes.here(agent.store.path if agent.store else "")
             # The number of sub-agents is limited elsewhere.

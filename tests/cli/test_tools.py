@@ -364,7 +364,11 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
         ("sessions lst", 2, "Did you mean 'clawkit sessions list'?"),
         ("approvals pendng", 2, "Did you mean 'clawkit approvals pending'?"),
         ("approvals allowlist ad", 2, "Did you mean 'clawkit approvals allowlist add'?"),
-        ("tools zzzzzz", 2, "Unknown command 'zzzzzz'.\n"),
+        (
+            "tools zzzzzz",
+            2,
+            "Unknown command 'zzzzzz'. Use one of call, explain, list, run, schema.\n",
+        ),
         ("tools call read notes.txt", 2, "Pass an object"),
     ],
 )

@@ -44,6 +44,18 @@ async def test_sessions_are_listed_in_pages(ground: Ground) -> None:
     assert (await peer.call("sessions.list", {"agentId": "other"}))["sessions"] == []
 
 
+async def test_a_reset_thinking_level_is_the_configured_one() -> None:
+    config = {"agents": {"defaults": {"thinkingDefault": "adaptive"}}}
+    async with serve(config, ScriptedModel(then="y")) as ground:
+        peer = await ground.join()
+        await talk(peer, "a", "x")
+        there = ground.gateway.live.find("agent:main:a")
+        assert there is not None
+        for level, used in (("high", "high"), (None, "medium")):
+            await peer.call("sessions.patch", {"key": "a", "thinkingLevel": level})
+            assert there.agent.conversation.thinking == used
+
+
 async def test_a_running_session_is_marked() -> None:
     gate = Gate("x")
     async with serve({}, ScriptedModel(gate, then="y")) as ground:

@@ -55,6 +55,16 @@ async def test_a_changed_plugin_is_not_run(tmp_path: Path) -> None:
         assert "have changed" in kit.warnings[0]
 
 
+async def test_a_plugin_whose_file_was_renamed_says_how_to_enable_it_again(tmp_path: Path) -> None:
+    path = write("dice", DICE)
+    trust(path)
+    path.rename(path.with_name("cubes.py"))
+    async with open_kit(tmp_path, "dice") as kit:
+        assert "roll" not in kit.run.tools
+        again = "no longer exists; if it was moved, run `clawkit plugins enable dice`"
+        assert kit.warnings[0].endswith(again)
+
+
 HEAD = '''"""A plugin."""
 import time
 from clawkit.plugins import Plugin, PluginContext, Tool, tool

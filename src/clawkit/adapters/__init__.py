@@ -3,11 +3,23 @@
 Every call goes through `Toolkit.call`, so that policy, rules, hooks and approvals apply.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from clawkit.content import Image, Text
 from clawkit.core.result import Result, error_message, to_text
+from clawkit.installation import how_to_add
+
+
+@contextmanager
+def advise(extra: str) -> Iterator[None]:
+    """Add to an import that fails how to install the framework."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        error.add_note(f"To install the framework: {how_to_add(extra)}")
+        raise
 
 
 def error_text(result: Result) -> str:

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from langchain_core.tools import BaseTool, ToolException
-
-from clawkit.adapters import convert, error_text
+from clawkit.adapters import advise, convert, error_text
 from clawkit.runtime import Toolkit
+
+with advise("langchain"):
+    from langchain_core.tools import BaseTool, ToolException
 
 
 class ClawkitTool(BaseTool):

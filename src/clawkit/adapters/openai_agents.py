@@ -3,12 +3,13 @@
 from functools import partial
 from typing import Any
 
-from agents import FunctionTool, ToolOutputImage, ToolOutputText
-from agents.tool_context import ToolContext
-
-from clawkit.adapters import convert, error_text
+from clawkit.adapters import advise, convert, error_text
 from clawkit.runtime import Toolkit
 from clawkit.schema.choose import adapt
+
+with advise("openai-agents"):
+    from agents import FunctionTool, ToolOutputImage, ToolOutputText
+    from agents.tool_context import ToolContext
 
 
 def toolset(kit: Toolkit) -> list[FunctionTool]:

@@ -3,14 +3,15 @@
 from base64 import b64decode
 from typing import Any
 
-from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolDefinition, ToolReturn
-from pydantic_ai.exceptions import ToolFailed
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
-from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
-
-from clawkit.adapters import convert, error_text
+from clawkit.adapters import advise, convert, error_text
 from clawkit.core.tool import Tool
 from clawkit.runtime import Toolkit
+
+with advise("pydantic-ai"):
+    from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolDefinition, ToolReturn
+    from pydantic_ai.exceptions import ToolFailed
+    from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+    from pydantic_ai.toolsets.external import TOOL_SCHEMA_VALIDATOR
 
 
 class ClawkitToolset(AbstractToolset[Any]):

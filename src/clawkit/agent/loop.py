@@ -23,6 +23,7 @@ from clawkit.agent.events import Ended, Event, Relay, Tell, TurnEnded, no_listen
 from clawkit.config.model import Config
 from clawkit.config.sections.agents import AgentSettings
 from clawkit.config.sections.shared import Thinking as Level
+from clawkit.core.argument_checks import check_type
 from clawkit.core.call import CallRequest, Run, call_all
 from clawkit.core.result import Result
 from clawkit.errors import ConflictError, ToolError
@@ -562,7 +563,13 @@ class Conversation(Struct, eq=False):
 def as_message(said: Words) -> content.User:
     if isinstance(said, content.User):
         return said
-    blocks = (content.Text(said),) if isinstance(said, str) else tuple(said)
+    if isinstance(said, str):
+        return content.User((content.Text(said),), now_ms())
+    expected = "a text, or a list of Text and Image blocks"
+    check_type("the message", said, Iterable, expected)
+    blocks = tuple(said)
+    for block in blocks:
+        check_type("the message", block, (content.Text, content.Image), expected)
     return content.User(blocks, now_ms())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -21,12 +21,31 @@ MAX_DEPTH = 32
 
 def schema_of(output_type: Any) -> str:
     """The JSON Schema of a type. Raises TypeError for a type that JSON cannot express."""
-    make = getattr(output_type, "model_json_schema", lambda: msgspec.json.schema(output_type))
     try:
-        schema = make()
-    except TypeError as error:
+        if _is_model(output_type):
+            schema = output_type.model_json_schema()
+        elif _is_made_of_models(output_type):
+            schema = _adapter(output_type).json_schema()
+        else:
+            schema = msgspec.json.schema(output_type)
+    except (TypeError, RuntimeError) as error:  # pydantic's are RuntimeErrors
         raise TypeError(f"output_type: {why_no_schema(error)}") from None
     return msgspec.json.encode(schema).decode()
+
+
+def _is_model(kind: Any) -> bool:
+    return isinstance(kind, type) and hasattr(kind, "model_json_schema")
+
+
+def _is_made_of_models(kind: Any) -> bool:
+    return any(_is_model(part) or _is_made_of_models(part) for part in get_args(kind))
+
+
+def _adapter(output_type: Any) -> Any:
+    """What pydantic makes of a type such as `list[City]`, if `City` is a model."""
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(output_type)
 
 
 def unfenced(text: str) -> str:
@@ -43,8 +62,10 @@ def read_output(output_type: Any, text: str) -> Any:
     """Parse an answer as an object of the type. Raises a ValueError that explains the problem."""
     body = unfenced(text)
     try:
-        if hasattr(output_type, "model_validate_json"):
+        if _is_model(output_type):
             return output_type.model_validate_json(body)
+        if _is_made_of_models(output_type):
+            return _adapter(output_type).validate_json(body)
         return msgspec.json.decode(body, type=output_type)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

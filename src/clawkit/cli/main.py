@@ -398,9 +398,10 @@ class LazyGroup(click.Group):
             known = self._known_words(ctx.command_path)
             close = nearest(args[0], known, 1)
             hint = f" Did you mean '{known[close[0]]}'?" if close else ""
-            if not hint and ctx.parent is None:
-                said = shlex.quote(one_line(" ".join(args), 60))
-                hint = f" To send it as a message: clawkit chat {said}"
+            said = shlex.quote(one_line(" ".join(args), 60))
+            if ctx.parent is None:
+                hint = hint or f" To send it as a message: clawkit chat {said}"
+            hint = hint or f" Use one of {', '.join(self._table)}."
             ctx.fail(f"Unknown command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 

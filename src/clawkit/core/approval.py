@@ -32,6 +32,8 @@ class Lasting(Struct, frozen=True):
 
 
 class Question(Struct, frozen=True):
+    """What an approver is asked: a call, what it wants to do, and who demands the question."""
+
     tool: str
     params: Mapping[str, Any]
     title: str

@@ -103,6 +103,8 @@ class Run(Struct, frozen=True):
 
 
 class CallRequest(Struct, frozen=True):
+    """A call to make: the name of a tool, its parameters, and an id for events and results."""
+
     tool: str
     params: object = None
     id: str = ""

@@ -93,18 +93,22 @@ class Context(Struct, frozen=True):
 
     @property
     def agent(self) -> str:
+        """The agent whose settings apply."""
         return self.scope.agent
 
     @property
     def session(self) -> str:
+        """The key of the session."""
         return self.scope.session
 
     @property
     def sender(self) -> Sender:
+        """The author of the message being answered."""
         return self.scope.sender
 
     @property
     def model(self) -> ModelRef | None:
+        """The model that makes the call; None if it is unknown."""
         return self.scope.model
 
     @property

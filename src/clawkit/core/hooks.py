@@ -158,6 +158,8 @@ def _add(
     tools: str | Iterable[str] | None,
     timeout_s: float,
 ) -> None:
+    if not callable(run):
+        raise TypeError(f"a hook is a function, not {run!r}")
     names = None
     if tools is not None:
         names = frozenset(map(canonical, [tools] if isinstance(tools, str) else tools))

@@ -36,6 +36,7 @@ class Result:
 
     @classmethod
     def text(cls, text: str, **details: Any) -> Result:
+        """A result with one text for the model, and details for programs."""
         return cls((Text(text),), details)
 
     @classmethod
@@ -46,6 +47,7 @@ class Result:
 
     @classmethod
     def error(cls, tool: str, message: str, **details: Any) -> Result:
+        """The result of a failed call. Tools raise `ToolError` instead."""
         return cls.json({"status": "error", "tool": tool, "error": message, **details})
 
     @classmethod
@@ -194,5 +196,5 @@ def failure(tool: str, error: Exception) -> Result:
     try:
         words = str(error)
     except Exception:  # noqa: BLE001  # a foreign class, whose __str__ failed
-        words = "no message"
-    return Result.error(tool, f"{type(error).__name__}: {words}", code=500)
+        words = ""
+    return Result.error(tool, f"{type(error).__name__}: {words or 'no message'}", code=500)

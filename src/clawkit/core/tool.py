@@ -116,8 +116,10 @@ def make_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def why_no_schema(error: Exception) -> str:
-    """Why a type has no schema. Of the text of msgspec, only the last line names the type."""
-    return one_line(str(error).strip().rpartition("\n")[2], 200) or type(error).__name__
+    """Why a type has no schema. Of the text of msgspec, only the last line names the type;
+    pydantic's ends with a link."""
+    text = str(error).partition("\n\nFor further information")[0].strip()
+    return one_line(text.rpartition("\n")[2], 200) or type(error).__name__
 
 
 Execute = Callable[[Any, Context], Awaitable[object]]
@@ -305,6 +307,10 @@ def tool(
     declared = ANYTHING if effects is None or callable(effects) else tuple(effects)
 
     def build(func: Callable[..., object]) -> Tool:
+        _check_function(func)
+        for each in declared:
+            if not isinstance(each, Effect):
+                raise SchemaError(f"{func.__name__}: effects: {each!r} is not an Effect")
         description, docs = _read_docstring(func)
         struct, context_name = _params_struct(func, docs)
         made = Tool(
@@ -322,6 +328,16 @@ def tool(
         return made
 
     return build if function is None else build(function)
+
+
+def _check_function(func: Any) -> None:
+    if not callable(func) or isinstance(func, type) or not hasattr(func, "__name__"):
+        raise TypeError(f"@tool: {func!r} is not a function; options have names: @tool(name=…)")
+    if inspect.isgeneratorfunction(func) or inspect.isasyncgenfunction(func):
+        raise SchemaError(
+            f"{func.__name__}: a tool returns its result, it cannot yield; return a list, and "
+            "report progress with `await ctx.update(…)`"
+        )
 
 
 def _params_struct(
@@ -345,6 +361,11 @@ def _params_struct(
         if hint is Context or (hint is None and param.name == "ctx"):
             context_name = param.name
             continue
+        if hint is None and param.name == "self":
+            raise SchemaError(
+                f"{func.__name__}: a method has no `self` before there is an object; leave out "
+                f"the decorator, and pass `tool(obj.{func.__name__})`"
+            )
         if hint is None:
             raise SchemaError(f"{func.__name__}: parameter {param.name!r} needs a type annotation")
         if description := docs.get(param.name):

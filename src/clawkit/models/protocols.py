@@ -147,7 +147,9 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 class Model(Protocol):
-    """Answers requests. The last item of a stream is the whole answer.
+    """Answers requests. `ref` is its provider and name, `api` the name of its API, and `facts` are
+    its context window, prices and abilities. `stream` yields pieces of the answer as they arrive,
+    which is optional; its last item is the whole answer.
 
     If there is no answer, a stream raises `ModelError` and nothing else. Closing it, or cancelling
     the task that reads it, aborts the request.

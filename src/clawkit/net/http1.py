@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import cast
 
 from clawkit.net.route import NetError, Route, Timeouts
@@ -104,7 +105,8 @@ class ByteStream(asyncio.BufferedProtocol):
         """Close immediately and drop unsent data. Idempotent."""
         self.is_over = True
         if hasattr(self, "transport"):
-            self.transport.abort()
+            with suppress(RuntimeError):  # the event loop is closed, and the connection with it
+                self.transport.abort()
 
     def _wake(self, has_news: bool = True) -> None:
         if self._waiter is not None and not self._waiter.done():

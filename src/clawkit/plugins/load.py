@@ -279,6 +279,9 @@ def _load(
         if record is None or not is_in_place(record, settings, home):
             raise PluginError(trust.why_untrusted(id_, record, "a place where no plugins are", ""))
         location = record.location
+        if not os.path.lexists(location):
+            again = trust.AGAIN.format(id_)
+            raise PluginError(f"{location} no longer exists; if it was moved, {again}")
         plugin = _run_module(id_, record, notes.append)
 
     def prepare() -> tuple[list[str], Any]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from clawkit.agent.model_selection import thinking_of
 from clawkit.bundled import select_models
 from clawkit.config.sections.shared import Thinking
 from clawkit.errors import NotFoundError, ToolInputError
@@ -310,8 +311,9 @@ async def _patch(caller: Caller, params: Patch, _id: str) -> Any:
     if there is not None and "model_override" in changes:
         there.agent.use_model(changes["model_override"])
     if there is not None and "thinking" in changes:
-        level: Any = changes["thinking"] or gateway.shelf.thinking(session.agent)
-        there.agent.use_thinking(level)
+        config = gateway.loaded.config
+        settings = config.agents.get(session.agent)
+        there.agent.use_thinking(thinking_of(config, settings, changes["thinking"]))
     session = gateway.store.update(session.id, **changes)
     return {**_changed(gateway, session, "patch"), "path": gateway.store.path, **ignored(params)}
 
