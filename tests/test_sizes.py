@@ -115,8 +115,9 @@ BUDGETS = {
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
-    # here from nine modules (35).
-    "top level": 4_489,
+    # here from nine modules (35); hiding clawkit's files outside its home from commands, even if
+    # they are replaced meanwhile (15).
+    "top level": 4_504,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5).
