@@ -184,6 +184,24 @@ async def test_a_copy_that_was_removed_deletes_nothing_here(make: Make, workspac
     assert (workspace / "fixed/deep/f").exists()
 
 
+async def test_a_copy_is_removed_whatever_commands_left_in_it(make: Make, tmp_path: Path) -> None:
+    sandbox = make(access="none")
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    (outside / "file").touch()
+    text = f"""ln -s {outside} link; mkdir shut; ln -s {outside} shut/link; chmod 0 shut
+        python3 -c 'import os
+        for _ in range(2_000):
+            os.mkdir("deep")
+            os.chdir("deep")'; chmod 0 .; echo made"""
+    _, said = await run(sandbox, text.replace("\n        ", "\n"))
+    assert said == "made\n"
+    await sandbox.remove(str(sandbox.describe()["name"]))
+    assert not os.path.lexists(sandbox.workdir)
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o755
+    assert (outside / "file").exists()
+
+
 async def test_files_by_the_bridge_and_by_commands_are_the_same(
     make: Make, workspace: Path
 ) -> None:
