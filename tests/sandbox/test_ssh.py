@@ -29,6 +29,7 @@ from clawkit.sandbox.paths import portable
 from clawkit.sandbox.protocols import Sandbox, SandboxUnavailableError, prune
 from clawkit.sandbox.ssh import SshSandbox
 from clawkit.sandbox.ssh_connection import parse_target, write_config
+from clawkit.sandbox.tree_removal import remove_tree
 
 __all__ = ["sshd"]
 _numbers = itertools.count(1)
@@ -196,8 +197,11 @@ async def test_a_copy_is_removed_whatever_commands_left_in_it(make: Make, tmp_pa
             os.chdir("deep")'; chmod 0 .; echo made"""
     _, said = await run(sandbox, text.replace("\n        ", "\n"))
     assert said == "made\n"
-    await sandbox.remove(str(sandbox.describe()["name"]))
-    assert not os.path.lexists(sandbox.workdir)
+    try:
+        await sandbox.remove(str(sandbox.describe()["name"]))
+        assert not os.path.lexists(sandbox.workdir)
+    finally:
+        remove_tree(sandbox.workdir)  # pytest cannot
     assert stat.S_IMODE(outside.stat().st_mode) == 0o755
     assert (outside / "file").exists()
 
