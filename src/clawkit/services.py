@@ -270,9 +270,11 @@ class Services(Mapping[type, object]):
                 self._made.pop(kind, None)
 
     def _own_files(self) -> tuple[str, ...]:
-        """Files of clawkit outside its home directory. For anyone but the owner, also the file
-        whose instructions run with owner rights."""
-        words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
+        """Files of clawkit outside its home directory. For anyone but the owner, and in restricted
+        sessions, also the file whose instructions run with all rights of the owner."""
+        limit = self._scope.find_limit(all_sandboxed=self._sandbox.mode == "all")
+        is_free = self._scope.sender.owner and not limit
+        words = () if is_free else (os.path.join(self._workspace, FILE),)
         plugins = self._loaded.config.plugins
         code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
         return (*map(os.path.abspath, self._loaded.files), *elsewhere(self._loaded), *code, *words)
