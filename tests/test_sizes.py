@@ -94,8 +94,8 @@ BUDGETS = {
     # Read-only mounts for files of sub-agents and for skills; protected files that are changed
     # through mappings; removing and searching trees of any depth (38), also on
     # overlayfs (10); notes of refused hosts that come early (1); the same removal on the other
-    # machine of ssh (3).
-    "sandbox": 3_467,
+    # machine of ssh (3), which gets no secrets of clawkit (6).
+    "sandbox": 3_473,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
     "telemetry": 390,

@@ -173,6 +173,26 @@ async def test_a_second_start_goes_on_where_the_first_ended(make: Make, workspac
     assert said == "b.txt\n"
 
 
+async def test_secrets_in_the_workspace_are_neither_sent_nor_replaced(
+    make: Make, workspace: Path
+) -> None:
+    """Even if the workspace is clawkit's home."""
+    (workspace / "gateway").mkdir()
+    secrets = (workspace / "gateway", workspace / "exec-approvals.json")
+    files = (workspace / "gateway" / "token", workspace / "exec-approvals.json")
+    for file in files:
+        file.write_text("mine")
+    own = Protection((str(workspace),))
+    sandbox = make(protection=own, secrets=tuple(map(str, secrets)))
+    text = "ls -A; mkdir gateway; echo theirs | tee gateway/token gateway/new > exec-approvals.json"
+    _, said = await run(sandbox, text)
+    assert said == "a.txt\n"
+    await run(sandbox, "touch done")
+    assert (workspace / "done").exists()
+    assert [file.read_text() for file in files] == ["mine", "mine"]
+    assert [file.name for file in (workspace / "gateway").iterdir()] == ["token"]
+
+
 async def test_a_copy_that_was_removed_deletes_nothing_here(make: Make, workspace: Path) -> None:
     sandbox = make()
     await run(sandbox, "mkdir -p fixed/deep; touch fixed/deep/f; chmod 500 fixed/deep fixed")
