@@ -40,7 +40,8 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation spawn_setup worktrees "
-    "turns messenger command_check automation gateway mcp_server bundled run_skills run_memory",
+    "turns messenger command_check automation gateway mcp_server bundled run_skills run_memory "
+    "own_files",
     7: "cli ui testing adapters",
     8: "__main__",
 }
@@ -50,7 +51,7 @@ SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
         *(("runtime", "services"), ("services", "automation"), ("services", "run_skills")),
-        *(("services", "run_memory"), ("run_memory", "services")),
+        *(("services", "run_memory"), ("run_memory", "services"), ("services", "own_files")),
         *((one, "bundled") for one in ("runtime", "services", "agent_session", "gateway")),
         ("bundled", "telemetry"),
         *(("agent_session", other) for other in ("runtime", "services")),

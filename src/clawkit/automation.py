@@ -252,15 +252,8 @@ class SessionCron:
 
     def _check_rights(self) -> None:
         """Jobs run with all rights of the agent, so a restricted session must not create them."""
-        scope = self._scope
-        sandbox = self._loaded.config.agents.sandbox_of(scope.agent)
-        limits = {
-            "with a list of tools": scope.allow is not None,
-            "of a sub-agent": scope.depth > 0,
-            "of a group or channel": bool(scope.group or scope.channel),
-            "in a sandbox": scope.sandboxed and sandbox.mode != "all",
-        }
-        if limit := next((name for name, holds in limits.items() if holds), ""):
+        sandbox = self._loaded.config.agents.sandbox_of(self._scope.agent)
+        if limit := self._scope.find_limit(all_sandboxed=sandbox.mode == "all"):
             raise ToolAuthorizationError(
                 f"a session {limit} cannot add or change jobs, or wake others: these run with more "
                 "rights"

@@ -21,17 +21,18 @@ from clawkit.core.approval import Approver, Question
 from clawkit.core.context import InForce, Scope
 from clawkit.core.paths import ways_of
 from clawkit.cron.protocols import FILE, CronControl
-from clawkit.errors import ClawkitError, ConfigError, ToolError
+from clawkit.errors import ClawkitError, ToolError
 from clawkit.fs.magic import ImageLimits
 from clawkit.fs.protocols import FileSystem, Search, WorkspaceFiles
 from clawkit.fs.read_versions import ReadVersions
 from clawkit.lsp.protocols import Diagnostics, NoDiagnostics
 from clawkit.media.protocols import Media, PageReader
 from clawkit.memory.protocols import Memory
+from clawkit.own_files import elsewhere, hidden_from_commands
 from clawkit.process.protocols import BaseEnvironment, Commands, ExecHost, Grants
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.run_skills import RunSkills
-from clawkit.sessions.protocols import Plan, Sessions, files_of_store, locate_store
+from clawkit.sessions.protocols import Plan, Sessions, locate_store
 from clawkit.store import private_dir
 from clawkit.web.factories import web_factories
 from clawkit.web.protocols import WebPages
@@ -269,12 +270,14 @@ class Services(Mapping[type, object]):
                 self._made.pop(kind, None)
 
     def _own_files(self) -> tuple[str, ...]:
-        """Files of clawkit outside its home directory. For anyone but the owner, also the file
-        whose instructions run with owner rights."""
-        words = () if self._scope.sender.owner else (os.path.join(self._workspace, FILE),)
+        """Files of clawkit outside its home directory. For anyone but the owner, and in restricted
+        sessions, also the file whose instructions run with all rights of the owner."""
+        limit = self._scope.find_limit(all_sandboxed=self._sandbox.mode == "all")
+        is_free = self._scope.sender.owner and not limit
+        words = () if is_free else (os.path.join(self._workspace, FILE),)
         plugins = self._loaded.config.plugins
         code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
-        return (*map(os.path.abspath, self._loaded.files), *self._elsewhere(), *code, *words)
+        return (*map(os.path.abspath, self._loaded.files), *elsewhere(self._loaded), *code, *words)
 
     def protection(self) -> Protection:
         """The places that may only be changed with a person's approval."""
@@ -294,17 +297,6 @@ class Services(Mapping[type, object]):
         from clawkit.models.providers import secret_places
 
         return secret_places(self._loaded)
-
-    def _elsewhere(self) -> list[str]:
-        """State that the configuration places outside the state directory."""
-        from clawkit.models.providers import agent_dirs
-
-        env = {**os.environ, **self._loaded.env}
-        found = agent_dirs(self._loaded.config, env)
-        with suppress(ConfigError):
-            found += files_of_store(locate_store(self._loaded.config.session.store, os.environ))
-        state = f"{paths.home(os.environ)}/"
-        return [each for each in found if not each.startswith(state)]
 
     def _cron(self) -> Any:
         from clawkit.automation import SessionCron
@@ -380,7 +372,7 @@ class Services(Mapping[type, object]):
             agent=self._scope.agent,
             session=session,
             homes=tuple(dict.fromkeys((os.path.expanduser("~"), paths.login_home()))),
-            secrets=self._secrets(),
+            secrets=hidden_from_commands(self._loaded, self._workspace),
             spool_dir=paths.commands_dir(os.environ),
             max_processes=self._exec.max_processes,
             files=self._mounted,
@@ -525,7 +517,7 @@ class Services(Mapping[type, object]):
         state = paths.home(os.environ)
         # A configuration that was not read from a file has a name such as `<mapping>`.
         read = (os.path.abspath(file) for file in self._loaded.files if os.path.isfile(file))
-        own = (state, paths.config_file(os.environ), *read, *self._elsewhere())
+        own = (state, paths.config_file(os.environ), *read, *elsewhere(self._loaded))
         places = PathRules(
             self._workspace,
             read_roots=(*self._given(), *self._fs.read_roots),

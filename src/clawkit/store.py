@@ -161,6 +161,11 @@ def why_foreign(info: os.stat_result) -> str:
     return "can be written by others" if info.st_mode & 0o022 else ""
 
 
+def backups_of(path: str, keep: int = 5) -> list[str]:
+    """The paths of the backups that `rotate_backups` makes of a file, newest first."""
+    return [f"{path}.bak", *(f"{path}.bak.{number}" for number in range(1, keep))]
+
+
 def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
     """Copy the file to `.bak`, after moving that to `.bak.1` and so on; keeps `keep` copies. Does
     nothing if the file does not exist. Copies have the mode of the file, at most 0600."""
@@ -169,12 +174,11 @@ def rotate_backups(path: str | os.PathLike[str], keep: int = 5) -> None:
         return
     with os.fdopen(os.open(path, os.O_RDONLY | _SAFE), "rb") as file:
         data = file.read()
-    first = f"{os.fspath(path)}.bak"
-    names = [first, *(f"{first}.{number}" for number in range(1, keep))]
+    names = backups_of(os.fspath(path), keep)
     for newer, older in reversed(list(pairwise(names))):
         if os.path.lexists(newer):
             os.replace(newer, older)
-    write_atomic(first, data, mode=info.st_mode & 0o600)
+    write_atomic(names[0], data, mode=info.st_mode & 0o600)
 
 
 @contextmanager

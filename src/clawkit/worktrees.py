@@ -27,7 +27,7 @@ from clawkit.process import landlock
 from clawkit.process.confine import start_helper
 from clawkit.process.environ import DEFAULT_PATH
 from clawkit.process.landlock import SYSTEM, Hold
-from clawkit.sandbox.paths import remove_tree
+from clawkit.sandbox.tree_removal import remove_tree
 from clawkit.sessions.subagent_protocols import Worktree
 from clawkit.store import private_dir
 from clawkit.text import cut, one_line

@@ -109,6 +109,23 @@ def test_prompt_and_schemas_of_the_coding_profile_are_small(tmp_path: Path) -> N
     assert (len(schemas) + len(build_prompt(kit.run.tools, HERE))) / 4 < 6_000
 
 
+def test_a_directory_that_a_link_replaces_meanwhile_leads_nowhere(tmp_path: Path) -> None:
+    here, outside = tmp_path / "here", tmp_path / "outside"
+    for place, text in ((here / "notes", "inside"), (outside, "outside")):
+        place.mkdir(parents=True)
+        (place / "rules.md").write_text(text)
+    (here / "AGENTS.md").symlink_to("notes/rules.md")
+
+    def replace(_path: str) -> bool:
+        (here / "notes").rename(here / "before")
+        (here / "notes").symlink_to(outside)
+        return True
+
+    [found] = read_files(here)
+    assert found.text == "inside"
+    assert read_workspace_files(str(here), redact=str, may_read=replace) == []
+
+
 def test_workspace_files_are_shown_in_order_with_their_limits(tmp_path: Path) -> None:
     (tmp_path / "TOOLS.md").write_text("use make")
     (tmp_path / "AGENTS.md").write_text("\ufeffbe kind\n")

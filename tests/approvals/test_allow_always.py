@@ -82,6 +82,18 @@ def test_a_preset_is_offered_in_words_the_narrowest_first() -> None:
         assert next(each.words for each in offers if each.extent == "preset") == words
 
 
+def test_an_exact_call_says_if_the_agent_can_change_what_it_runs_outside_the_sandbox() -> None:
+    words = {
+        (name, each.extent): each.words
+        for name in ("make", "uname")
+        for each in make_offers(judge(program(name, "test")), ApprovalRules(), home="/h")
+    }
+    note = "even outside the sandbox, and it runs code from the project's files"
+    assert words["make", "exact"].endswith(note)
+    assert words["make", "program"] == "/usr/bin/make"  # runs in the sandbox
+    assert words["uname", "exact"].endswith("even outside the sandbox")
+
+
 def test_for_a_shell_the_script_is_what_is_allowed(tmp_path: Any) -> None:
     (tmp_path / "s.sh").write_text("true\n", encoding="utf-8")
     call = program("bash", "s.sh", cwd=str(tmp_path))

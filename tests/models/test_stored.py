@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from clawkit import Toolkit
 from clawkit.config.load import loads
 from clawkit.models.providers import stored_secrets
+from clawkit.store import write_atomic
 
 KEY = "plain-otter-value-42"
 OWN = {"baseUrl": "http://127.0.0.1:7/v1", "models": [{"id": "one"}]}
@@ -147,3 +149,45 @@ async def test_credentials_outside_the_home_are_hidden_from_commands(
                 assert "done" in ran.as_text()
                 assert "secret" not in ran.as_text()
                 assert (await kit.call("read", {"path": path})).is_error
+
+
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+async def test_files_of_clawkit_outside_its_home_are_hidden_even_if_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    workspace = tmp_path / "place" / "work"
+    config_file = tmp_path / "settings" / "clawkit.json5"
+    # The workspace in the directory of an agent stays usable.
+    for folder in (workspace, tmp_path / "keys", config_file.parent, tmp_path / "talks"):
+        folder.mkdir(parents=True)
+    (tmp_path / "place" / "models.json").write_text("{a: 'secret'}")
+    (tmp_path / "talks" / "talks.sqlite").write_text("secret")
+    defaults = {"sandbox": {"mode": "all", "backend": backend, "workspaceAccess": "rw"}}
+    agents = [
+        {"id": "main", "agentDir": str(tmp_path / "keys")},
+        {"id": "other", "agentDir": str(tmp_path / "place")},
+    ]
+    config = {
+        "agents": {"list": agents, "defaults": defaults},
+        "tools": {"exec": {"mode": "full"}},
+        "session": {"store": str(tmp_path / "talks" / "talks.sqlite")},
+        "env": {"vars": {"MY_API_KEY": "my-secret-key"}},
+    }
+    for name in ("clawkit.json5", "clawkit.json5.bak"):
+        write_atomic(config_file.parent / name, json.dumps(config).encode())
+    monkeypatch.setenv("CLAWKIT_CONFIG", str(config_file))
+    command = f"""touch here; while [ ! -e go ]; do sleep 0.05; done; ls {workspace}
+        for each in {tmp_path}/keys/* {tmp_path}/place/* {config_file}* {tmp_path}/talks/*
+        do [ -f $each ] && tr a-z A-Z < $each; done; echo done"""
+    async with Toolkit.open(workspace=workspace, owner=True) as kit:
+        running = asyncio.create_task(kit.call("exec", {"command": command}))
+        while not (workspace / "here").exists():
+            assert not running.done(), running.result().as_text()
+            await asyncio.sleep(0.01)
+        for file in (tmp_path / "keys" / "auth-profiles.json", tmp_path / "place" / "models.json"):
+            write_atomic(file, b"{a: 'secret'}")
+        (workspace / "go").touch()
+        shown = (await running).as_text()
+    assert "done" in shown
+    assert "here" in shown
+    assert "SECRET" not in shown

@@ -34,11 +34,10 @@ def open_ssh(
         workspace=str(place / "ws"),
         state=str(state),
         homes=(os.environ["HOME"],),
-        secrets=(),
         spool_dir=str(state / "out"),
         files=files,
         protection=protection,
-        **others,
+        **{"secrets": (), **others},
     )
     paths = SandboxPaths(Settings(workspace_access=access, ssh=ssh), context, scope, "ssh")
     return SshSandbox(paths)

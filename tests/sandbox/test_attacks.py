@@ -351,6 +351,23 @@ async def test_limits_of_programs_outside_cannot_be_set(
     assert resource.prlimit(victim.pid, resource.RLIMIT_CPU) == before
 
 
+async def test_a_command_cannot_change_its_limits_before_they_are_final(box: Box) -> None:
+    """With Landlock, the server sets hard limits just after the start: it could not raise its own
+    again. Until then, children could get more."""
+    code = (
+        "import resource as r\n"
+        "for kind in (r.RLIMIT_DATA, r.RLIMIT_FSIZE, r.RLIMIT_NPROC, r.RLIMIT_MSGQUEUE):\n"
+        "    for set_limit in (r.setrlimit, lambda *given: r.prlimit(0, *given)):\n"
+        "        try: set_limit(kind, r.getrlimit(kind)); print('set', kind)\n"
+        "        except (OSError, ValueError): pass\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (64, 64)); print('done')"
+    )
+    exit_, said = await box.run(python(code))
+    assert exit_.code == 0
+    if box.sandbox.backend == "landlock":  # bwrap's server has hard limits itself
+        assert said == "done\n"
+
+
 async def test_no_memory_is_shared_with_programs_outside(box: Box) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.shmat.restype = ctypes.c_void_p

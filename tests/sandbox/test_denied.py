@@ -13,7 +13,8 @@ from tests.scale import nest
 
 from clawkit.errors import ToolError
 from clawkit.sandbox.local import probe_bwrap
-from clawkit.sandbox.paths import MAX_DEPTH, DeniedFiles, remove_tree
+from clawkit.sandbox.paths import MAX_DEPTH, DeniedFiles
+from clawkit.sandbox.tree_removal import remove_tree
 
 CONFIG: dict[str, Any] = {
     "tools": {"rules": [{"tool": "read", "params": {"path": "*.pem"}, "effect": "deny"}]},

@@ -20,7 +20,8 @@ from tests.sandbox.patient import open_patient_kit
 from tests.scale import nest
 
 from clawkit.sandbox.confinement import EVERY_S
-from clawkit.sandbox.paths import process_dir, remove_tree, slug_of, sweep
+from clawkit.sandbox.paths import process_dir, slug_of, sweep
+from clawkit.sandbox.tree_removal import remove_tree
 
 HOUR_S, DAY_S = 3600, 86_400
 
@@ -166,7 +167,9 @@ def test_what_is_mounted_in_a_tree_keeps_its_mode(tmp_path: Path, mode: int) -> 
     (tree / "inner" / "mounted").chmod(mode)
     source.mkdir(mode=0o755)
     (source / "file").touch()
-    code = "import sys; from clawkit.sandbox.paths import remove_tree; remove_tree(sys.argv[1])"
+    code = (
+        "import sys; from clawkit.sandbox.tree_removal import remove_tree; remove_tree(sys.argv[1])"
+    )
     script = (
         'mount --bind "$1" "$2/inner/mounted" && exec setpriv --bounding-set=-all "$3" -c "$4" "$2"'
     )
@@ -187,7 +190,7 @@ def test_a_tree_of_a_lower_layer_of_overlayfs_is_removed(tmp_path: Path) -> None
         (folders[0] / "tree" / name).mkdir(parents=True)
         (folders[0] / "tree" / name / "file").touch()
     code = (
-        "import os, sys; from clawkit.sandbox.paths import remove_tree\n"
+        "import os, sys; from clawkit.sandbox.tree_removal import remove_tree\n"
         "remove_tree(sys.argv[1]); print(os.path.exists(sys.argv[1]))"
     )
     script = (

@@ -29,6 +29,7 @@ from clawkit.sandbox.paths import portable
 from clawkit.sandbox.protocols import Sandbox, SandboxUnavailableError, prune
 from clawkit.sandbox.ssh import SshSandbox
 from clawkit.sandbox.ssh_connection import parse_target, write_config
+from clawkit.sandbox.tree_removal import remove_tree
 
 __all__ = ["sshd"]
 _numbers = itertools.count(1)
@@ -172,6 +173,26 @@ async def test_a_second_start_goes_on_where_the_first_ended(make: Make, workspac
     assert said == "b.txt\n"
 
 
+async def test_secrets_in_the_workspace_are_neither_sent_nor_replaced(
+    make: Make, workspace: Path
+) -> None:
+    """Even if the workspace is clawkit's home."""
+    (workspace / "gateway").mkdir()
+    secrets = (workspace / "gateway", workspace / "exec-approvals.json")
+    files = (workspace / "gateway" / "token", workspace / "exec-approvals.json")
+    for file in files:
+        file.write_text("mine")
+    own = Protection((str(workspace),))
+    sandbox = make(protection=own, secrets=tuple(map(str, secrets)))
+    text = "ls -A; mkdir gateway; echo theirs | tee gateway/token gateway/new > exec-approvals.json"
+    _, said = await run(sandbox, text)
+    assert said == "a.txt\n"
+    await run(sandbox, "touch done")
+    assert (workspace / "done").exists()
+    assert [file.read_text() for file in files] == ["mine", "mine"]
+    assert [file.name for file in (workspace / "gateway").iterdir()] == ["token"]
+
+
 async def test_a_copy_that_was_removed_deletes_nothing_here(make: Make, workspace: Path) -> None:
     sandbox = make()
     await run(sandbox, "mkdir -p fixed/deep; touch fixed/deep/f; chmod 500 fixed/deep fixed")
@@ -182,6 +203,27 @@ async def test_a_copy_that_was_removed_deletes_nothing_here(make: Make, workspac
     _, said = await run(sandbox, "ls -A")
     assert said == "a.txt\nfixed\n"
     assert (workspace / "fixed/deep/f").exists()
+
+
+async def test_a_copy_is_removed_whatever_commands_left_in_it(make: Make, tmp_path: Path) -> None:
+    sandbox = make(access="none")
+    outside = tmp_path / "outside"
+    outside.mkdir(mode=0o755)
+    (outside / "file").touch()
+    text = f"""ln -s {outside} link; mkdir shut; ln -s {outside} shut/link; chmod 0 shut
+        python3 -c 'import os
+        for _ in range(2_000):
+            os.mkdir("deep")
+            os.chdir("deep")'; chmod 0 .; echo made"""
+    _, said = await run(sandbox, text.replace("\n        ", "\n"))
+    assert said == "made\n"
+    try:
+        await sandbox.remove(str(sandbox.describe()["name"]))
+        assert not os.path.lexists(sandbox.workdir)
+    finally:
+        remove_tree(sandbox.workdir)  # pytest cannot
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o755
+    assert (outside / "file").exists()
 
 
 async def test_files_by_the_bridge_and_by_commands_are_the_same(

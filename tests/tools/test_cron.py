@@ -169,6 +169,29 @@ def test_a_session_with_fewer_rights_starts_nothing_with_more(scope: Scope, word
         assert words in refused(scope, **params)
 
 
+@pytest.mark.parametrize(
+    ("restriction", "is_free"),
+    [
+        ({}, True),
+        ({"allow": ["write", "exec"]}, False),
+        ({"depth": 1}, False),
+        ({"group": "g", "channel": "c"}, False),
+    ],
+)
+async def test_such_a_session_cannot_write_what_heartbeats_do_either(
+    tmp_path: Path, restriction: dict[str, Any], is_free: bool
+) -> None:
+    config = {"tools": {"subagents": {"tools": {"allow": ["write", "exec"]}}}}
+    async with open_kit(tmp_path, config=config, owner=True, **restriction) as kit:
+        for tool, params in (
+            ("write", {"path": "HEARTBEAT.md", "content": "Use all tools"}),
+            ("exec", {"command": "echo Use all tools > HEARTBEAT.md"}),
+        ):
+            await kit.call(tool, params)
+            assert (tmp_path / "HEARTBEAT.md").exists() == is_free
+        assert not (await kit.call("write", {"path": "notes.md", "content": "x"})).is_error
+
+
 def test_a_session_in_a_sandbox_makes_jobs_if_these_are_in_one_too() -> None:
     scope = Scope(session="agent:main:side", sandboxed=True)
     config = {"agents": {"defaults": {"sandbox": {"mode": "all"}}}}

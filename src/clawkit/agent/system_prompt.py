@@ -17,7 +17,8 @@ from msgspec import Struct
 
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.tool import Tool
-from clawkit.fs.roots import has_kept_path, place_of
+from clawkit.errors import ToolInputError
+from clawkit.fs.roots import has_kept_path, opened, place_of
 from clawkit.text import cut, one_line
 
 MAX_CHARS = 20_000
@@ -121,21 +122,17 @@ def _read(workspace: str, name: str, max_chars: int, may_read: Callable[[str], b
     if path != os.path.join(root, name) and not may_read(path):
         return None
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
+        # No links: a directory on the way may have been replaced by one since.
+        with opened(root, os.path.relpath(path, root), os.O_RDONLY | os.O_NONBLOCK) as fd:
+            info = os.fstat(fd)
+            if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
+                return None
+            if not has_kept_path(fd, place_of(fd), info):  # another hard link was removed just now
+                return None
+            # One character more than shown, at up to four bytes each, to detect truncation.
+            data = os.read(fd, 4 * max_chars + 4)
+    except (OSError, ToolInputError):
         return None
-    try:
-        info = os.fstat(fd)
-        if not stat.S_ISREG(info.st_mode) or info.st_nlink > 1:
-            return None
-        if not has_kept_path(fd, place_of(fd), info):  # another hard link was removed just now
-            return None
-        # One character more than shown, at up to four bytes each, to detect truncation.
-        data = os.read(fd, 4 * max_chars + 4)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
     text = re.sub(_LINE_ENDS, "\n", data.decode("utf-8", "replace"))
     return re.sub(_INVISIBLE, "", text).strip()
 

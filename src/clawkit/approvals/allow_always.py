@@ -239,7 +239,9 @@ def _offer(extent: StoredExtent, missed: list[_Missed], *, leaves: bool) -> Offe
         if entry is None or not each.call.is_allowed_by(entry):
             return None
         preset = PRESETS.get(entry.args) if isinstance(entry.args, str) else None
-        entries[entry] = listing.describe_entry(entry) if preset is None else preset.words
+        words = listing.describe_entry(entry) if preset is None else preset.words
+        risky = entry.unconfined and base_name(entry.pattern) in _PROJECT
+        entries[entry] = f"{words}, and {_PROJECT_NOTE}" if risky else words
     return Offer(extent, tuple(entries), "; ".join(entries.values()))
 
 

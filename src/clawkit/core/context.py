@@ -57,6 +57,17 @@ class Scope(Struct, frozen=True):
     def base(self, workspace: str) -> str:
         return os.path.join(workspace, self.cwd) if self.cwd else workspace
 
+    def find_limit(self, *, all_sandboxed: bool) -> str:
+        """A restriction of this session that jobs and heartbeats of its agent do not have; empty if
+        there is none. `all_sandboxed`: these run in a sandbox as well."""
+        limits = {
+            "with a list of tools": self.allow is not None,
+            "of a sub-agent": self.depth > 0,
+            "of a group or channel": bool(self.group or self.channel),
+            "in a sandbox": self.sandboxed and not all_sandboxed,
+        }
+        return next((name for name, holds in limits.items() if holds), "")
+
 
 class InForce(Struct, frozen=True):
     """The tools of the run, for tools that report them. Looked up like a service."""

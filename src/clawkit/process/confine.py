@@ -154,11 +154,11 @@ def _enter(rules: Iterable[int], hold: Hold | None, *, named: bool) -> int:
             raise OSError("the system calls of this architecture are unknown")
         return -1
     if not hold.network and not hold.sockets:
-        reporting = seccomp.make_filter(notify=True, named=named)
+        reporting = seccomp.make_filter(notify=True, named=named, limited=True)
         with suppress(OSError):  # only one listener is possible, and an outer sandbox may have it
             return seccomp.enter(reporting, listen=True)
     internet, unix = hold.network, hold.sockets
-    seccomp.enter(seccomp.make_filter(internet=internet, unix=unix, named=named))
+    seccomp.enter(seccomp.make_filter(internet=internet, unix=unix, named=named, limited=True))
     return -1
 
 

@@ -12,10 +12,12 @@ import errno
 import fcntl
 import functools
 import os
+import resource
 import struct
 import sys
 
 from clawkit.process.libc import check, libc, no_new_privileges
+from clawkit.process.process_table import MARK
 
 _PR_SET_SECCOMP, _FILTER_MODE = 22, 2
 _SET_FILTER, _NEW_LISTENER = 1, 1 << 3
@@ -42,6 +44,8 @@ _CLONES = (0x40049409, 0x4020940D, 0xC0189436)
 shares data between files knows them, and they only get files that are open."""
 _UNIX, _INET, _INET6, _NETLINK = 1, 2, 10, 16
 _STREAM, _DATAGRAM, _PACKETS = 1, 2, 5
+_FIXED = (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_NPROC, MARK)
+"""The limits that clawkit sets for commands."""
 
 _NEW = (452, 463, 466)
 """fchmodat2, setxattrat and removexattrat, with the same numbers on all architectures."""
@@ -54,7 +58,7 @@ class _X86:
 
     name = 0xC000003E
     seccomp, socket, clone, ioctl, memfd = 317, 41, 56, 16, 319
-    pair, limit = 53, 302  # socketpair, prlimit64
+    pair, limit, own_limit = 53, 302, 160  # socketpair, prlimit64, setrlimit
     shared: tuple[int, ...] = (*range(29, 32), *range(64, 72), 220, 240, 241)
     """Calls for System V shared memory, semaphores and queues, and POSIX queues."""
     changes: tuple[int, ...] = (
@@ -78,7 +82,7 @@ class _X86:
 class _Arm(_X86):
     name = 0xC00000B7
     seccomp, socket, clone, ioctl, memfd = 277, 198, 220, 29, 279
-    pair, limit = 199, 261
+    pair, limit, own_limit = 199, 261, 164
     shared = (180, 181, *range(186, 198))
     changes = (45, 265, *range(52, 56), 88, *range(5, 8), *range(14, 17), *_NEW)
     opens = ((56, 2),)
@@ -112,12 +116,14 @@ def make_filter(
     notify: bool = False,
     named: bool = False,
     separate: bool = False,
+    limited: bool = False,
 ) -> bytes:
     """A filter for `enter`. `internet` and `unix` are the sockets that may be created. `changes`
     also denies truncating files and changing their modes, owners, times and attributes; `notify`
     reports attempts to use the network; `named` denies files in memory, which could be executed
     without a path. Unless namespaces `separate` it from other processes, it can neither share
-    memory with them nor set their limits, which kills them."""
+    memory with them nor set their limits, which kills them. `limited` denies changing those limits
+    that the server sets for commands."""
     arch = _ARCHES[os.uname().machine]
     steps: list[_Step] = [
         (_LOAD, 0, 0, _ARCH_AT),
@@ -137,7 +143,9 @@ def make_filter(
     steps += _on(arch.socket, _judge_socket(internet, unix, notify))
     steps += _on(arch.pair, _judge_pair(unix))
     if not separate:
-        steps += _on(arch.limit, _judge_limit())
+        steps += _on(arch.limit, _judge_limit(limited))
+    if limited:
+        steps += _on(arch.own_limit, [_argument(0), *_judge_kind()])
     refused = (*arch.privileged, *(arch.changes if changes else ()))
     refused += () if separate else arch.shared
     for number in (*refused, arch.memfd) if named else refused:
@@ -217,11 +225,19 @@ def _judge_pair(unix: bool) -> list[_Step]:
     return [_argument(0), *_on(_UNIX, [_ALLOWED] if unix else [*kinds, denied]), denied]
 
 
-def _judge_limit() -> list[_Step]:
-    """Whether it reads limits, or sets its own."""
+def _judge_limit(limited: bool) -> list[_Step]:
+    """Whether it reads limits, or sets its own: if `limited`, only others than the fixed ones."""
     high_half = (_LOAD, 0, 0, _ARGUMENTS_AT + 8 * 2 + 4)
     has_no_new_limits = [_argument(2), *_on(0, [high_half, *_on(0, [_ALLOWED])])]
-    return [_argument(0), *_on(0, [_ALLOWED]), *has_no_new_limits, _fail(errno.EPERM)]
+    kinds = [_argument(1), *_judge_kind()] if limited else [_ALLOWED]
+    is_own = [_argument(0), *_on(0, kinds)]
+    return [*has_no_new_limits, *is_own, _fail(errno.EPERM)]
+
+
+def _judge_kind() -> list[_Step]:
+    """Refuse the fixed limits. Until the server has lowered the hard ones, just after the start, a
+    command could raise them for its children."""
+    return [*(step for each in _FIXED for step in _on(each, [_fail(errno.EPERM)])), _ALLOWED]
 
 
 def _on(value: int, body: list[_Step]) -> list[_Step]:

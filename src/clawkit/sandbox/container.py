@@ -38,12 +38,12 @@ from clawkit.sandbox.paths import (
     SandboxPaths,
     portable,
     process_dir,
-    remove_tree,
     slug_of,
     sweep,
     to_inside,
 )
 from clawkit.sandbox.protocols import Instance, Mount, SandboxUnavailableError, check_elsewhere
+from clawkit.sandbox.tree_removal import remove_tree
 from clawkit.store import locked_async, private_dir, write_atomic
 
 _RECENT_S = 300.0

@@ -22,9 +22,10 @@ from clawkit.process.local_host import LocalHost, LocalRunning
 from clawkit.process.process_table import read_mountinfo
 from clawkit.process.protocols import NO_GRANTS, ExecHost, Grants, Launch
 from clawkit.process.spawn_client import ServerProcess, SpawnClient, server_args, start_server
-from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, remove_tree, sweep
+from clawkit.sandbox.paths import CREATED, REVERTED, SandboxPaths, sweep
 from clawkit.sandbox.protected_files import ProtectedPaths
 from clawkit.sandbox.protocols import Instance
+from clawkit.sandbox.tree_removal import remove_tree
 from clawkit.text import printable
 
 if TYPE_CHECKING:

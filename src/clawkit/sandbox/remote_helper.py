@@ -13,7 +13,6 @@ import glob
 import json
 import os
 import shutil
-import stat
 import struct
 import sys
 import time
@@ -25,6 +24,7 @@ from clawkit.errors import ToolError, ToolInputError
 from clawkit.process.local_host import LocalHost, LocalRunning
 from clawkit.process.protocols import Exit, Launch
 from clawkit.sandbox.file_sync import FileState, Mirror
+from clawkit.sandbox.tree_removal import remove_tree
 from clawkit.store import private_dir
 
 _HEAD = struct.Struct("<II")
@@ -250,12 +250,9 @@ class Helper:
             raise ToolInputError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
         places = (os.path.join(self._root, name + tree) for tree in ("", AGENT))
         for place in filter(os.path.lexists, places):
-            # The content of a directory without write permission could not be removed.
-            for _, folders, _, fd in os.fwalk(place):
-                for each in folders:
-                    if stat.S_ISDIR(os.stat(each, dir_fd=fd, follow_symlinks=False).st_mode):
-                        os.chmod(each, 0o700, dir_fd=fd)
-            shutil.rmtree(place)
+            remove_tree(place)
+            if os.path.lexists(place):
+                raise ToolError(f"{place!r} could not be removed completely; try again")
         os.unlink(meta)
 
 

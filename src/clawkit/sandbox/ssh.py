@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from clawkit.core.paths import is_below
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.fs.protected_files import Protection
@@ -249,9 +250,9 @@ class SshSandbox:
         )
         key = hashlib.sha256(f"{settings.target}\0{root}\0{paths.workdir}".encode()).hexdigest()[:8]
         state = os.path.join(paths.state, "sandboxes", f"{self.name}-{key}.json")
-        protection = paths.context.protection
+        around = paths.context.protection, paths.context.secrets
         self._copies = [
-            SyncedDirectory(source, *(("", state) if writable else (AGENT, "")), protection)
+            SyncedDirectory(source, *(("", state) if writable else (AGENT, "")), *around)
             for source, _, writable in self.mounts
         ]
         self._conflicts: set[tuple[str, str]] = set()
@@ -360,13 +361,17 @@ class SshSandbox:
 class SyncedDirectory:
     """A directory here, and its copy on the other machine."""
 
-    def __init__(self, root: str, tree: str, state: str, protection: Protection) -> None:
+    def __init__(
+        self, root: str, tree: str, state: str, protection: Protection, secrets: Iterable[str]
+    ) -> None:
         """`tree` is the other side's name of its copy; `state` is the file with the last common
-        state. Without one, changes are only copied there, and changes made there are undone."""
+        state. Without one, changes are only copied there, and changes made there are undone.
+        `secrets` are never copied."""
         self._root, self._tree, self._state = root, tree, state
         # The directory itself may be inside clawkit's home; nothing else in there is copied.
         self._protection = replace(protection, open=(*protection.open, root))
-        self._mirror = Mirror(root, protection.own)
+        self._secrets = tuple(map(os.path.realpath, secrets))
+        self._mirror = Mirror(root, (*protection.own, *self._secrets))
         self._link: SshLink | None = None
         self._base: dict[str, FileState] = {}
         self._known: tuple[str, dict[str, FileState]] = ("", {})
@@ -421,8 +426,10 @@ class SyncedDirectory:
         return {path: f"not copied: {printable(why, '')[:200]}" for path, why in failed.items()}
 
     def _why_not_taken(self, path: str, entry: FileState | None) -> str:
-        why = self._protection.explain(os.path.join(self._root, path))
-        return why or explain_link(path, entry)
+        place = os.path.join(self._root, path)
+        if any(is_below(place, each) for each in self._secrets):
+            return "it belongs to clawkit's own secrets"
+        return self._protection.explain(place) or explain_link(path, entry)
 
     def _load(self, link: SshLink) -> dict[str, FileState]:
         """The last common state, if the copy there is still the same one."""
