@@ -235,6 +235,19 @@ async def test_questions_are_asked_in_the_terminal(near: Home) -> None:
         again.close()
 
 
+async def test_ctrl_c_at_a_question_stops_the_turn_in_the_gateway(near: Home) -> None:
+    env: Any = {"CLAWKIT_HOME": near.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+    screen = Screen("agent", "-m", "read a.txt", cwd=near.work, **env)
+    try:
+        await screen.until("Press a letter")
+        screen.type("\x03")
+        assert await screen.end() == 130
+        assert "Denied" not in screen.text
+    finally:
+        screen.close()
+    assert json.loads(near.run("approvals", "pending", "--json").stdout) == []
+
+
 @pytest.fixture
 def screens(near: Home) -> Iterator[Callable[..., Screen]]:
     """Opens chats in terminals of their own."""
