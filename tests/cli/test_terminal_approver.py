@@ -251,7 +251,7 @@ def test_ctrl_c_at_a_question_of_a_chat_without_screen_ends_only_the_turn(
 ) -> None:
     screen = terminal("chat", TERM="dumb")
     screen.until("> ")
-    screen.type(b"/tool exec {\"command\": \"touch made\"}\n")
+    screen.type(b'/tool exec {"command": "touch made"}\n')
     screen.until(LINE_PROMPT)
     screen.type(b"\x03")
     screen.until("interrupted\r\n> ")

@@ -235,6 +235,17 @@ async def test_questions_are_asked_in_the_terminal(near: Home) -> None:
         again.close()
 
 
+def test_the_gateway_notes_a_new_agent_that_may_be_a_typo(near: Home) -> None:
+    said = "the agent 'mian' has no sessions yet. Did you mean 'main'?"
+    for options in (["agent", "-m", "list"], ["chat", "list"]):
+        first, second = (near.run(*options, "--agent", "mian") for _ in range(2))
+        assert (first.returncode, said in first.stderr) == (0, True), first.stderr
+        assert (second.returncode, said in second.stderr) == (0, False), second.stderr
+        listed = json.loads(near.run("sessions", "list", "--agent", "mian", "--json").stdout)
+        for each in listed["sessions"]:
+            near.run("sessions", "delete", each["id"], "--agent", "mian", "--yes")
+
+
 async def test_ctrl_c_at_a_question_stops_the_turn_in_the_gateway(near: Home) -> None:
     env: Any = {"CLAWKIT_HOME": near.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
     screen = Screen("agent", "-m", "read a.txt", cwd=near.work, **env)

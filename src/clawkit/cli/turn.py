@@ -138,20 +138,24 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
 
 
 def _choose_session(options: dict[str, Any]) -> str | None:
-    """The last session of this directory, or the given one; expands an id prefix."""
+    """The last session of this directory, or the given one; expands an id prefix. Warns about an
+    agent that may be a typo."""
     session: str | None = options["session"]
-    if not session and not options["go_on"]:
+    if not (session or options["go_on"] or options["agent"]):
         return None
     from clawkit.cli.sessions import open_store
     from clawkit.policy.selectors import choose_agent
     from clawkit.runtime import resolve_workspace
 
-    with open_store(options["config_file"], options["agent"]) as opened:
+    with open_store(options["config_file"]) as opened:
         config = opened.loaded.config
         agent = choose_agent(config, options["agent"], console.origin_of(options)).agent
+        console.warn(filter(None, [config.agents.doubt(agent, opened.store.agents())]))
         if session:
             known = opened.store.find(session, agent, is_short=True)
             return known.id if known else session
+        if not options["go_on"]:
+            return None
         place = resolve_workspace(config, agent, options["workspace"])
         found = opened.store.recent(agent, place, 1)
     if not found:
