@@ -119,10 +119,12 @@ class ToolError(ClawkitError):
 
 
 class UnknownToolError(ToolError):
+    exit_code = 2
     status = 404
 
 
 class ToolInputError(ToolError):
+    exit_code = 2
     status = 400
 
 
@@ -137,6 +139,7 @@ class NotFoundError(ToolInputError):
 
 
 class ConflictError(ToolInputError):
+    exit_code = 1
     status = 409
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +14,10 @@ from typing import Any
 import click
 import pytest
 
-from clawkit.cli.main import COMMANDS, HOME_COMMANDS, main
+import clawkit
+from clawkit.cli.main import COMMANDS, HOME_COMMANDS, SUBCOMMANDS, main
 
+SRC = Path(clawkit.__file__).parent
 AS_SCRIPT = "import sys; from clawkit.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
 
@@ -228,3 +232,16 @@ def test_completing_the_first_word_imports_no_command(tmp_path: Path) -> None:
     )
     assert done.stdout.split() == [f"plain,{name}" for name in COMMANDS]
     assert "clawkit.cli.agent" not in done.stderr
+
+
+def test_messages_name_whole_commands() -> None:
+    names = [f"{group} {name}" for group, names in SUBCOMMANDS.items() for name in names]
+    short = re.compile(rf"`(?:{'|'.join(names)})\b")
+    found = [
+        (path.name, node.lineno, hit.group())
+        for path in SRC.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for hit in short.finditer(" ".join(node.value.split()))
+    ]
+    assert found == [], "a person can only type them with clawkit before them"

@@ -79,7 +79,7 @@ def test_everything_about_a_skill_is_shown_with_hints_that_are_not_run(
         assert part in done.out
     assert typed("skills", "info", "weather", "--json").json["isTrusted"] is True
     missing = typed("skills", "info", "wether")
-    assert missing.code == 1
+    assert missing.code == 2
     assert "did you mean 'weather'?" in missing.err
 
 

@@ -116,18 +116,17 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
     session = _choose_session(options)
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
     try:
-        with console.wrong_usage():
-            opening = partial(
-                Agent.open,
-                options["config_file"],
-                **{name: options[name] for name in (*same, "sandboxed", "depth")},
-                session=session,
-                keep=not options["no_session"],
-                **asdict(console.origin_of(options)),
-                approver=approver,
-                tell=tell,
-            )
-            opened = retry_released(opening, session or "")
+        opening = partial(
+            Agent.open,
+            options["config_file"],
+            **{name: options[name] for name in (*same, "sandboxed", "depth")},
+            session=session,
+            keep=not options["no_session"],
+            **asdict(console.origin_of(options)),
+            approver=approver,
+            tell=tell,
+        )
+        opened = retry_released(opening, session or "")
     except ToolError as error:
         if isinstance(error.__cause__, OSError):  # from the session store
             how = "`clawkit doctor` says how to fix it; with --no-session nothing is saved"
@@ -179,8 +178,7 @@ async def _one_turn(
     from clawkit.content import Text
 
     async with opened:
-        with console.wrong_usage():
-            said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
+        said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
         model = opened.conversation.model
         if images and not model.facts.images:
             from clawkit.cli.agent import BLIND

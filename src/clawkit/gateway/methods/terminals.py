@@ -21,7 +21,7 @@ from clawkit.agent_session import Agent
 from clawkit.config.paths import home
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Assistant, Block, Text, ToolResult, User
-from clawkit.errors import ClawkitError, ToolInputError
+from clawkit.errors import ClawkitError
 from clawkit.gateway import protocol
 from clawkit.gateway.home_commands import why_not_here
 from clawkit.gateway.hub import send
@@ -259,8 +259,7 @@ def _has_more(agent: Agent) -> bool:
 
 def refused(error: ClawkitError) -> GatewayError:
     """An error with the exit code that the command has without a gateway."""
-    exit_code = 2 if type(error) is ToolInputError else error.exit_code
-    return invalid(str(error), {"exitCode": exit_code})
+    return invalid(str(error), {"exitCode": error.exit_code})
 
 
 async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
