@@ -245,3 +245,22 @@ def test_messages_name_whole_commands() -> None:
         for hit in short.finditer(" ".join(node.value.split()))
     ]
     assert found == [], "a person can only type them with clawkit before them"
+
+
+@pytest.mark.parametrize(
+    ("closed", "opened"), [("<&-", {0}), (">&-", {1}), ("<&- 2>&-", {0, 2}), ("<&- >&-", {0, 1})]
+)
+def test_only_the_closed_streams_are_opened(closed: str, opened: set[int]) -> None:
+    code = (
+        "import os, sys; from clawkit.cli import start\n"
+        "def fds(): return {each for each in range(20) if os.path.exists(f'/dev/fd/{each}')}\n"
+        "before = fds(); start._open_closed_streams()\n"
+        "os.write(9, repr((fds() - before, os.get_inheritable(0))).encode())"
+    )
+    ours, theirs = os.pipe()
+    line = f'exec "$@" 9>&{theirs} {theirs}>&- {closed}'
+    with open(ours, "rb") as heard:
+        argv = ["bash", "-c", line, "bash", sys.executable, "-c", code]
+        subprocess.run(argv, check=True, pass_fds=[theirs])
+        os.close(theirs)
+        assert heard.read().decode() == repr((opened, True))

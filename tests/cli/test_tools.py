@@ -342,7 +342,14 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
-        ("tools list > /dev/full", 1, "No space left"),
+        ("tools list > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("tools call ls > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("agent -m list > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("agent -m x --json > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("config get > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("--help > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("tools list > /dev/full 2>&1", 1, ""),
+        ("zzzzzz 2> /dev/full", 1, ""),
         ("tools list >&-", 0, ""),
         ("tools call ls <&- > /dev/null", 0, ""),
         ("tools run - <&-", 2, ""),
