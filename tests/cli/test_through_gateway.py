@@ -431,6 +431,35 @@ async def test_a_chat_without_a_screen_says_how_to_continue(own: Home) -> None:
             chat.close()
 
 
+@pytest.mark.parametrize("is_working", [False, True])
+async def test_a_chat_without_a_screen_can_be_left_while_the_gateway_is_gone(
+    own: Home, is_working: bool
+) -> None:
+    env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": "", "TERM": "dumb"}
+    chat = None
+    try:
+        with own.gateway(SLOW) as gateway:
+            chat = Screen("chat", "--session", "plain", cwd=own.work, **env)
+            await chat.until("\n>")
+            chat.type("list\n")
+            # The prompt: until the gateway has said that the turn is over, the chat waits for it.
+            await chat.until('"a.txt"\n>')
+            if is_working:
+                chat.type("!sleep 100\n")
+                await chat.until("· exec sleep 100")
+            gateway.kill()
+            await chat.until("the connection to the gateway was lost (connection lost); connecting")
+            if is_working:
+                chat.type("\x03")
+                await chat.until("interrupted\n>")
+            chat.type("\x04")
+            assert await chat.end() == int(is_working)
+        assert chat.text.count("To continue later: clawkit chat --session plain") == 1
+    finally:
+        if chat is not None:
+            chat.close()
+
+
 async def test_a_chat_outlives_the_gateway(own: Home) -> None:
     env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
     chat = None
