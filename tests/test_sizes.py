@@ -37,8 +37,9 @@ BUDGETS = {
     # the settings of embedding providers, and the note that a typo meant (35); advice that fits how
     # clawkit was installed; closed standard streams (7);
     # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
-    # tool when they are written (27); commands of one id, also if only output is left (2).
-    "cli": 10_219,
+    # tool when they are written (27); Ctrl-C at approval prompts, errors of writing to standard
+    # output and error, and near methods of the gateway (27); commands of one id, also if only output is left (2).
+    "cli": 10_246,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -47,8 +48,9 @@ BUDGETS = {
     # Suggestions with the whole path of a misspelt setting; mappings without lines; edits and diffs
     # of large files in linear time; GitHub webhooks and the budget of heartbeats; deferred tools;
     # access and logins of MCP servers; locations and settings of plugins and skills; settings of
-    # MCP servers that would otherwise fail on use, and host patterns without matches.
-    "config": 4_240,
+    # MCP servers that would otherwise fail on use, and host patterns without matches; new agents
+    # that may be typos (4).
+    "config": 4_244,
     # Schemas of tools in a third of the time, because all are declared at every start; external
     # text marked as untrusted; failures in words, shared by all displays; errors of nullable
     # values; why a type has no schema, in one place (2);
@@ -64,8 +66,9 @@ BUDGETS = {
     # nothing; logins that others cannot delay. To be reduced: layers between method and agent.
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
     # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
-    # checking a run against the author of its job, before it leaves anything (29).
-    "gateway": 10_065,
+    # checking a run against the author of its job, before it leaves anything (29);
+    # warnings about new agents (7).
+    "gateway": 10_072,
     "guard": 460,
     "lsp": 1_085,
     # Images from the person's disk, moved here from the top level; how to install the PDF reader.
@@ -73,8 +76,8 @@ BUDGETS = {
     # The operator answers the person's message even if others follow it; models of plugins; secrets
     # of the configuration, moved here from the top level; the constant part of requests is encoded
     # once, and missing fields of an answer are skipped; where credentials are, for tools and
-    # sandbox (4).
-    "models": 4_554,
+    # sandbox (4); suggestions by a part of an id (8).
+    "models": 4_562,
     # A parser in C leaves more of an answer's state to us, but saved a fifth of a small call;
     # detecting the end of an answer saves a timer; resumable streams; URLs chosen by others: a
     # policy, checked redirects, paths and names as browsers read them.
@@ -119,8 +122,9 @@ BUDGETS = {
     "top level": 4_489,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
-    # lines that arrive together (6); how to continue a chat without screen (5).
-    "ui": 2_779,
+    # lines that arrive together (6); how to continue a chat without screen (5);
+    # terminals that wrap their rows again (36).
+    "ui": 2_815,
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions affect neither
