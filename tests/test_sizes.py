@@ -38,8 +38,9 @@ BUDGETS = {
     # clawkit was installed; closed standard streams (7);
     # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
     # tool when they are written (27); Ctrl-C at approval prompts, errors of writing to standard
-    # output and error, and near methods of the gateway (27); commands of one id, also if only output is left (2).
-    "cli": 10_246,
+    # output and error, near methods of the gateway, and inputs that are no files (29); commands of
+    # one id, also if only output is left (2).
+    "cli": 10_248,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -118,8 +119,8 @@ BUDGETS = {
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
-    # here from nine modules (35).
-    "top level": 4_489,
+    # here from nine modules (35); exit codes of errors (1).
+    "top level": 4_490,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5);

@@ -353,6 +353,7 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
         ("tools list >&-", 0, ""),
         ("tools call ls <&- > /dev/null", 0, ""),
         ("tools run - <&-", 2, ""),
+        ("tools run .", 2, "cannot read '.': Is a directory"),
         ("explain exec", 2, "Did you mean 'clawkit tools explain'?"),
         ("tolls list", 2, "Did you mean 'clawkit tools'?"),
         ("zzzzzz", 2, "Unknown command 'zzzzzz'. To send it as a message: clawkit chat zzzzzz\n"),

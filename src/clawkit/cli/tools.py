@@ -244,6 +244,7 @@ def run(file: str, later: bool, **options: Any) -> None:
     try:
         is_stdin = file == "-" and sys.stdin is not None
         fd = os.dup(sys.stdin.fileno()) if is_stdin else os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        os.read(fd, 0)  # fails for a directory
     except OSError as error:
         raise click.UsageError(f"cannot read {file!r}: {error.strerror}") from None
     try:
