@@ -40,7 +40,8 @@ BUDGETS = {
     # how commands of a turn end (13); whether a directory is clawkit's own, and lists that match no
     # tool when they are written (27); commands of one id, also if only output is left (2); JSON
     # lines and usage errors that cannot control a terminal (2); the commands of a group, for an
-    # unknown one (1).
+    # unknown one (1); Ctrl-C at approval prompts, errors of writing to standard output and error,
+    # near methods of the gateway, and inputs that are no files (29).
     "cli": 10_222,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
@@ -50,8 +51,9 @@ BUDGETS = {
     # Suggestions with the whole path of a misspelt setting; mappings without lines; edits and diffs
     # of large files in linear time; GitHub webhooks and the budget of heartbeats; deferred tools;
     # access and logins of MCP servers; locations and settings of plugins and skills; settings of
-    # MCP servers that would otherwise fail on use, and host patterns without matches.
-    "config": 4_240,
+    # MCP servers that would otherwise fail on use, and host patterns without matches; new agents
+    # that may be typos (4).
+    "config": 4_244,
     # Schemas of tools in a third of the time, because all are declared at every start; external
     # text marked as untrusted; failures in words, shared by all displays; errors of nullable
     # values; why a type has no schema, in one place (2);
@@ -69,7 +71,7 @@ BUDGETS = {
     # Automation is 1,650 of it: jobs in their sessions, watched commands, heartbeats, wake-ups and
     # webhooks. The skills of an agent; MCP clients over HTTP; an agent's memory for clients (65);
     # checking a run against the author of its job, before it leaves anything (29); resetting the
-    # thinking level to an adaptive default (2).
+    # thinking level to an adaptive default (2); warnings about new agents (7).
     "gateway": 10_067,
     "guard": 460,
     "lsp": 1_085,
@@ -78,8 +80,8 @@ BUDGETS = {
     # The operator answers the person's message even if others follow it; models of plugins; secrets
     # of the configuration, moved here from the top level; the constant part of requests is encoded
     # once, and missing fields of an answer are skipped; where credentials are, for tools and
-    # sandbox (4).
-    "models": 4_554,
+    # sandbox (4); suggestions by a part of an id (8).
+    "models": 4_562,
     # A parser in C leaves more of an answer's state to us, but saved a fifth of a small call;
     # detecting the end of an answer saves a timer; resumable streams; URLs chosen by others: a
     # policy, checked redirects, paths and names as browsers read them; connections of a closed
@@ -124,14 +126,14 @@ BUDGETS = {
     # of a posted message (2); the tools of a session, which limit its jobs even if settings
     # change (53); rules about links that HEARTBEAT.md may be (10); how a
     # command ended, moved here from ui (13); opening private files and waiting for locks, moved
-    # here from nine modules (35); arguments that programs pass (6); agents in a second
-    # event loop (7); hiding clawkit's files outside its home from commands, even if they are
-    # replaced meanwhile (15).
-    "top level": 4_516,
-    # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
-    # for the command line as well; skills that people invoke; model and tools of jobs; the order of
-    # lines that arrive together (6); how to continue a chat without screen (5);
-    # questions that other output cannot be mistaken for (11).
+    # here from nine modules (35); arguments that programs pass (6); agents in a second event loop
+    # (7); hiding clawkit's files outside its home from commands, even if they are replaced
+    # meanwhile (15). "top level": 4_516, Sub-agents in both chats: progress, results, /subagents
+    # and /stop; scheduled jobs in words, for the command line as well; skills that people invoke;
+    # model and tools of jobs; the order of lines that arrive together (6); how to continue a chat
+    # without screen (5); questions that other output cannot be mistaken for (11); exit codes of
+    # errors (1). "top level": 4_490, Sub-agents in both chats: progress, results, /subagents and
+    # /stop; terminals that wrap their rows again (36).
     "ui": 2_790,
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links

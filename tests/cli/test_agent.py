@@ -50,6 +50,20 @@ def type_in(capsys: pytest.CaptureFixture[str], *args: str) -> tuple[int, str, s
     return int(end.value.code or 0), shown.out, shown.err
 
 
+def test_a_misspelt_agent_gets_a_suggestion(
+    capsys: pytest.CaptureFixture[str], offline: Path
+) -> None:
+    code, _, err = type_in(capsys, "-m", "list", "--agent", "Helper")
+    assert (code, "no agent called 'helper' is configured" in err) == (0, True)
+    assert "Did you mean" not in err
+    said = "warning: the agent 'hleper' has no sessions yet. Did you mean 'helper'?"
+    for options in (("--no-session",), ("--session", "other"), ()):
+        code, _, err = type_in(capsys, "-m", "list", "--agent", "hleper", *options)
+        assert (code, said in err) == (0, bool(options))
+    assert "Did you mean 'main'?" in type_in(capsys, "-m", "x", "--agent", "mian")[2]
+    assert "warning" not in type_in(capsys, "-m", "list", "--agent", "main")[2]
+
+
 def test_a_command_that_is_stopped_because_the_turn_is_over_is_told(
     capsys: pytest.CaptureFixture[str], offline: Path
 ) -> None:

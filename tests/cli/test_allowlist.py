@@ -199,7 +199,7 @@ def test_removing_what_is_not_certain_names_what_there_is(allowlist: Clawkit) ->
     allowlist("add", "ls", "--agent", "bob")
     for which in ("ls", "nope"):
         done = allowlist("remove", which)
-        assert done.code == 1
+        assert done.code == 2
         assert done.err.count("  ls") == 2
     assert allowlist("remove", "ls", "--agent", "bob").code == 0
     assert [row["agent"] for row in allowlist("list", "--json").json] == ["ann"]

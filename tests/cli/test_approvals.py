@@ -150,14 +150,14 @@ def test_answers_that_cannot_be_given(
 ) -> None:
     id_ = ask()
     done = clawkit("resolve", *(id_ if each == "ID" else each for each in args))
-    assert done.code == 1
+    assert done.code == 2
     assert said in done.err
     assert len(clawkit("pending", "--json").json) == 1
 
 
 def test_always_is_refused_where_only_once_was_offered(clawkit: Clawkit, ask: Ask) -> None:
     done = clawkit("resolve", ask(lasting=()), "allow-always")
-    assert done.code == 1
+    assert done.code == 2
     assert "only a one-time approval was offered" in done.err
 
 
@@ -183,7 +183,7 @@ def test_a_beginning_that_fits_several_names_them(
     db.execute("UPDATE question SET id = 'abcd' || substr(id, 5)")
     db.close()
     done = clawkit("resolve", "abcd", "deny")
-    assert done.code == 1
+    assert done.code == 2
     assert "'abcd' matches more than one request: abcd" in done.err
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 import time
+from functools import partial
+from typing import Any
 
 import pytest
 from tests.gateway.conftest import TOKEN, Ground, serve
@@ -11,11 +15,14 @@ from tests.gateway.conftest import TOKEN, Ground, serve
 from clawkit.agent import events
 from clawkit.cli import gateway_link
 from clawkit.cli.gateway_answers import ToldEvent
+from clawkit.cli.gateway_lines import RemoteLines
 from clawkit.cli.gateway_link import SessionFollower
+from clawkit.cli.gateway_turn import open_chat
 from clawkit.core.approval import Approver
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError
 from clawkit.gateway.client import Link, Target, connect
+from clawkit.ui.line_chat import run_plain
 
 
 class Follower(SessionFollower):
@@ -180,3 +187,43 @@ async def test_what_a_person_cancels_without_a_connection_is_not_sent() -> None:
         await follower.call("health", {})
         assert ground.gateway.live.run("k") is None
         follower.leave()
+
+
+PLAIN: dict[str, Any] = {
+    **dict.fromkeys(("session", "agent", "workspace", "model", "thinking")),
+    "go_on": False,
+}
+
+
+@pytest.mark.parametrize("is_working", [False, True])
+async def test_a_chat_without_a_screen_ends_when_the_gateway_does_not_come_back(
+    is_working: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(gateway_link, "GIVE_UP_S", 0.0)
+    ours, theirs = os.pipe()
+    monkeypatch.setattr(sys, "stdin", os.fdopen(ours, encoding="utf-8"))
+    async with serve({}) as ground:
+        hosted = await in_thread(partial(open_chat, keyboard=False), target_of(ground), PLAIN)
+        assert hosted is not None
+        link, opened = hosted
+        chat: list[RemoteLines] = []
+
+        def make() -> RemoteLines:
+            chat.append(RemoteLines(link, PLAIN, opened, None))
+            chat[0].is_interactive = True
+            ground.gateway.live.is_closed = is_working  # it accepts nothing more
+            return chat[0]
+
+        talking = asyncio.ensure_future(run_plain(make, "hi"))
+        async with asyncio.timeout(30):
+            while not chat or not (chat[0]._waiting if is_working else chat[0].has_turns):
+                await asyncio.sleep(0.01)
+        assert ("Hello there, friend." in capsys.readouterr().out) != is_working
+    # It ends although the person, at whose prompt it waits, types nothing.
+    assert await asyncio.wait_for(talking, 30) == 1
+    err = capsys.readouterr().err
+    how = f"To continue: clawkit chat --session {opened['name']}"
+    assert f"could not be restored: {target_of(ground).url}" in err
+    assert err.count(how) == err.count("To continue") == 1
+    os.close(theirs)
+    sys.stdin.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,8 +14,10 @@ from typing import Any
 import click
 import pytest
 
-from clawkit.cli.main import COMMANDS, HOME_COMMANDS, main
+import clawkit
+from clawkit.cli.main import COMMANDS, HOME_COMMANDS, SUBCOMMANDS, main
 
+SRC = Path(clawkit.__file__).parent
 AS_SCRIPT = "import sys; from clawkit.cli.main import run; sys.exit(run(sys.argv[1:]))"
 
 
@@ -228,3 +232,35 @@ def test_completing_the_first_word_imports_no_command(tmp_path: Path) -> None:
     )
     assert done.stdout.split() == [f"plain,{name}" for name in COMMANDS]
     assert "clawkit.cli.agent" not in done.stderr
+
+
+def test_messages_name_whole_commands() -> None:
+    names = [f"{group} {name}" for group, names in SUBCOMMANDS.items() for name in names]
+    short = re.compile(rf"`(?:{'|'.join(names)})\b")
+    found = [
+        (path.name, node.lineno, hit.group())
+        for path in SRC.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        for hit in short.finditer(" ".join(node.value.split()))
+    ]
+    assert found == [], "a person can only type them with clawkit before them"
+
+
+@pytest.mark.parametrize(
+    ("closed", "opened"), [("<&-", {0}), (">&-", {1}), ("<&- 2>&-", {0, 2}), ("<&- >&-", {0, 1})]
+)
+def test_only_the_closed_streams_are_opened(closed: str, opened: set[int]) -> None:
+    code = (
+        "import os, sys; from clawkit.cli import start\n"
+        "def fds(): return {each for each in range(20) if os.path.exists(f'/dev/fd/{each}')}\n"
+        "before = fds(); start._open_closed_streams()\n"
+        "os.write(9, repr((fds() - before, os.get_inheritable(0))).encode())"
+    )
+    ours, theirs = os.pipe()
+    line = f'exec "$@" 9>&{theirs} {theirs}>&- {closed}'
+    with open(ours, "rb") as heard:
+        argv = ["bash", "-c", line, "bash", sys.executable, "-c", code]
+        subprocess.run(argv, check=True, pass_fds=[theirs])
+        os.close(theirs)
+        assert heard.read().decode() == repr((opened, True))

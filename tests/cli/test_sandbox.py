@@ -355,7 +355,7 @@ def test_sandboxes_are_removed_by_name_session_agent_or_all(sandbox: Sandbox) ->
 def test_a_session_or_agent_without_a_sandbox_is_an_error(sandbox: Sandbox, kind: str) -> None:
     root = make_instance("agent:main:workspace:0")
     done = sandbox("recreate", f"--{kind}", "nope", "--force")
-    assert done.code == 1
+    assert done.code == 2
     assert f"the {kind} 'nope' has no sandbox" in done.err
     assert done.out == ""
     assert root.exists()

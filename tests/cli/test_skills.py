@@ -79,7 +79,7 @@ def test_everything_about_a_skill_is_shown_with_hints_that_are_not_run(
         assert part in done.out
     assert typed("skills", "info", "weather", "--json").json["isTrusted"] is True
     missing = typed("skills", "info", "wether")
-    assert missing.code == 1
+    assert missing.code == 2
     assert "did you mean 'weather'?" in missing.err
 
 
@@ -106,7 +106,8 @@ def test_one_skill_is_checked_before_it_is_installed(typed: Type, tmp_path: Path
     file.write_text("nothing", encoding="utf-8")
     assert typed("skills", "check", str(file)).code == 1
     file.unlink()
-    assert typed("skills", "check", str(file.parent)).code == 1
+    empty = typed("skills", "check", str(file.parent))
+    assert (empty.code, f"{file.parent} contains no SKILL.md" in empty.err) == (1, True)
 
 
 def test_the_list_of_an_agent_decides(typed: Type, mine: Path) -> None:

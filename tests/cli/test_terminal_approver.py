@@ -196,7 +196,7 @@ def test_yes_lets_the_call_go_on(read: Open, keys: bytes) -> None:
     assert screen.is_as_before()
 
 
-@pytest.mark.parametrize("keys", [b"n", b"N", b"q", b"\r", b"\n", b"\x1b", b"\x03", b"\x04"])
+@pytest.mark.parametrize("keys", [b"n", b"N", b"q", b"\r", b"\n", b"\x1b", b"\x04"])
 def test_no_in_all_its_forms(read: Open, keys: bytes) -> None:
     screen = read()
     screen.type(keys)
@@ -246,6 +246,20 @@ def test_arrow_keys_move_the_mark_around(read: Open) -> None:
     assert screen.end() == 3
 
 
+def test_ctrl_c_at_a_question_of_a_chat_without_screen_ends_only_the_turn(
+    terminal: Open, workspace: Path
+) -> None:
+    screen = terminal("chat", TERM="dumb")
+    screen.until("> ")
+    screen.type(b'/tool exec {"command": "touch made"}\n')
+    screen.until(LINE_PROMPT)
+    screen.type(b"\x03")
+    screen.until("interrupted\r\n> ")
+    screen.type(b"\x04")
+    assert screen.end() == 1
+    assert not (workspace / "made").exists()
+
+
 def test_what_was_typed_before_the_question_is_no_answer(terminal: Open, tmp_path: Path) -> None:
     file = tmp_path / "clawkit.json5"
     file.write_text(ASK, encoding="utf-8")
@@ -268,14 +282,45 @@ def test_the_reason_of_a_no_is_told_to_the_model(read: Open) -> None:
     assert screen.is_as_before()
 
 
-def test_ctrl_c_instead_of_a_reason_is_a_plain_no(read: Open) -> None:
+@pytest.mark.parametrize(
+    ("term", "keys"),
+    [("xterm", b"\x03"), ("xterm", b"rnever mind\x03"), ("dumb", b"\x03"), ("dumb", b"y\x03")],
+)
+def test_ctrl_c_ends_the_command_and_answers_nothing(read: Open, term: str, keys: bytes) -> None:
+    screen = read(TERM=term)
+    if keys.startswith(b"r"):
+        screen.type(keys[:1])
+        screen.until("Why not? ")
+    screen.type(keys.removeprefix(b"r"))
+    assert screen.end() == 130
+    assert "interrupted" in screen.shown
+    assert "alpha" not in screen.shown
+    assert "refused" not in screen.shown
+    assert screen.is_as_before()
+
+
+@pytest.mark.parametrize("keys", [b"\x1a", b"\x1c"])
+def test_other_signals_of_the_keyboard_do_not_leave_the_terminal_changed(
+    read: Open, keys: bytes
+) -> None:
     screen = read()
-    screen.type(b"r")
-    screen.until("Why not? ")
-    screen.type(b"never mind\x03")
+    screen.type(keys)
+    screen.until(PROMPT)
+    screen.type(b"n")
     assert screen.end() == 3
-    assert "refused (at the terminal)" in screen.shown
-    assert "never mind)" not in screen.shown
+    assert screen.is_as_before()
+
+
+def test_ctrl_c_at_a_question_ends_the_turn(terminal: Open, workspace: Path) -> None:
+    screen = terminal("agent", "-m", "!touch made; touch more", "--session", "cut")
+    screen.until(PROMPT)
+    screen.type(b"\x03")
+    assert screen.end() == 130
+    assert "Denied" not in screen.shown
+    assert not list(workspace.glob("m*e"))
+    pending = subprocess.run([*PROGRAM, "approvals", "pending"], capture_output=True, text=True)
+    assert pending.stdout == ""
+    assert screen.is_as_before()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -416,7 +461,6 @@ def test_a_terminal_that_does_not_know_its_size_is_taken_for_a_usual_one(execute
         (b"\n", 3),
         (b"yeah\n", 3),
         (b"9\n", 3),
-        (b"\x03", 3),
         (b"\x04", 3),
     ],
 )
@@ -450,7 +494,7 @@ def test_there_are_no_styles_for_who_does_not_want_them(read: Open) -> None:
 PIPED = "echo '!touch made' | $CLAWKIT agent -m - --no-session"
 
 
-@pytest.mark.parametrize(("key", "code"), [(b"y", 0), (b"n", 0)])
+@pytest.mark.parametrize(("key", "code"), [(b"y", 0), (b"n", 0), (b"\x03", -signal.SIGINT)])
 def test_a_message_from_a_pipe_leaves_the_terminal_for_answers(
     terminal: Open, workspace: Path, key: bytes, code: int
 ) -> None:

@@ -235,6 +235,30 @@ async def test_questions_are_asked_in_the_terminal(near: Home) -> None:
         again.close()
 
 
+def test_the_gateway_notes_a_new_agent_that_may_be_a_typo(near: Home) -> None:
+    said = "the agent 'mian' has no sessions yet. Did you mean 'main'?"
+    for options in (["agent", "-m", "list"], ["chat", "list"]):
+        first, second = (near.run(*options, "--agent", "mian") for _ in range(2))
+        assert (first.returncode, said in first.stderr) == (0, True), first.stderr
+        assert (second.returncode, said in second.stderr) == (0, False), second.stderr
+        listed = json.loads(near.run("sessions", "list", "--agent", "mian", "--json").stdout)
+        for each in listed["sessions"]:
+            near.run("sessions", "delete", each["id"], "--agent", "mian", "--yes")
+
+
+async def test_ctrl_c_at_a_question_stops_the_turn_in_the_gateway(near: Home) -> None:
+    env: Any = {"CLAWKIT_HOME": near.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": ""}
+    screen = Screen("agent", "-m", "read a.txt", cwd=near.work, **env)
+    try:
+        await screen.until("Press a letter")
+        screen.type("\x03")
+        assert await screen.end() == 130
+        assert "Denied" not in screen.text
+    finally:
+        screen.close()
+    assert json.loads(near.run("approvals", "pending", "--json").stdout) == []
+
+
 @pytest.fixture
 def screens(near: Home) -> Iterator[Callable[..., Screen]]:
     """Opens chats in terminals of their own."""
@@ -401,6 +425,35 @@ async def test_a_chat_without_a_screen_says_how_to_continue(own: Home) -> None:
             await chat.until('"a.txt"')
             chat.type("\x04")
             assert await chat.end() == 0
+        assert chat.text.count("To continue later: clawkit chat --session plain") == 1
+    finally:
+        if chat is not None:
+            chat.close()
+
+
+@pytest.mark.parametrize("is_working", [False, True])
+async def test_a_chat_without_a_screen_can_be_left_while_the_gateway_is_gone(
+    own: Home, is_working: bool
+) -> None:
+    env: Any = {"CLAWKIT_HOME": own.env["CLAWKIT_HOME"], "CLAWKIT_CONFIG": "", "TERM": "dumb"}
+    chat = None
+    try:
+        with own.gateway(SLOW) as gateway:
+            chat = Screen("chat", "--session", "plain", cwd=own.work, **env)
+            await chat.until("\n>")
+            chat.type("list\n")
+            # The prompt: until the gateway has said that the turn is over, the chat waits for it.
+            await chat.until('"a.txt"\n>')
+            if is_working:
+                chat.type("!sleep 100\n")
+                await chat.until("· exec sleep 100")
+            gateway.kill()
+            await chat.until("the connection to the gateway was lost (connection lost); connecting")
+            if is_working:
+                chat.type("\x03")
+                await chat.until("interrupted\n>")
+            chat.type("\x04")
+            assert await chat.end() == int(is_working)
         assert chat.text.count("To continue later: clawkit chat --session plain") == 1
     finally:
         if chat is not None:

@@ -151,7 +151,7 @@ def test_explain_says_which_binding_chose_the_agent(cli: Cli, config: Callable[[
 
 def test_explain_of_an_unknown_tool_suggests_names(cli: Cli) -> None:
     done = cli("tools", "explain", "exce")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "did you mean 'exec'" in done.stderr
 
 
@@ -342,10 +342,18 @@ def test_line_numbers_count_empty_lines_and_a_line_too_long_ends_it(cli: Cli) ->
 @pytest.mark.parametrize(
     ("command", "code", "words"),
     [
-        ("tools list > /dev/full", 1, "No space left"),
+        ("tools list > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("tools call ls > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("agent -m list > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("agent -m x --json > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("config get > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("--help > /dev/full", 1, "clawkit: standard output: No space left on device\n"),
+        ("tools list > /dev/full 2>&1", 1, ""),
+        ("zzzzzz 2> /dev/full", 1, ""),
         ("tools list >&-", 0, ""),
         ("tools call ls <&- > /dev/null", 0, ""),
         ("tools run - <&-", 2, ""),
+        ("tools run .", 2, "cannot read '.': Is a directory"),
         ("explain exec", 2, "Did you mean 'clawkit tools explain'?"),
         ("tolls list", 2, "Did you mean 'clawkit tools'?"),
         ("zzzzzz", 2, "Unknown command 'zzzzzz'. To send it as a message: clawkit chat zzzzzz\n"),
@@ -420,7 +428,7 @@ def test_explain_without_a_name_explains_every_tool(cli: Cli) -> None:
     [
         ("ls", 3, "is not allowed here"),
         ("browser", 1, "not available"),
-        ("nope", 1, "unknown tool 'nope'"),
+        ("nope", 2, "unknown tool 'nope'"),
     ],
 )
 def test_schema_of_a_tool_that_is_not_in_force(

@@ -86,9 +86,12 @@ def test_a_gateway_runs_answers_and_stops(port: int) -> None:
         made = json.loads(clawkit("url", "--json").stdout)
         assert made["url"] != address.strip()
         assert made["expiresAtMs"] > 0
-        unknown, misspelt = clawkit("call", "nope.x"), clawkit("call", "helth")
-        listed = "clawkit: unknown method: nope.x; docs/gateway-protocol.md lists them\n"
-        assert (unknown.returncode, unknown.stderr) == (1, listed)
+        unknown, misspelt = clawkit("call", "zzzzz.x"), clawkit("call", "helth")
+        said = "clawkit: unknown method: zzzzz.x; the gateway has agent.*, agents.*, "
+        assert (unknown.returncode, unknown.stderr.startswith(said)) == (2, True), unknown.stderr
+        alike = clawkit("call", "session.everything").stderr
+        assert "sessions.list" in alike
+        assert "agents" not in alike
         assert misspelt.stderr == "clawkit: unknown method: helth; did you mean 'health'?\n"
         wrong = clawkit("call", "health", "--params", "[")
         assert wrong.returncode == 2

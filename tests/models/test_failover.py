@@ -28,9 +28,7 @@ from clawkit.models.protocols import (
 from clawkit.testing.answers import ScriptedModel
 
 ASK = Request(system="", messages=())
-TRANSIENT: tuple[ErrorKind, ...] = (
-    *("overloaded", "server", "network", "timeout", "cut", "malformed"),
-)
+TRANSIENT: tuple[ErrorKind, ...] = ("overloaded", "server", "network", "timeout", "cut")
 
 
 class Clock(failover.Clock):
@@ -316,7 +314,18 @@ async def test_chance_spreads_waits_over_half_of_their_length() -> None:
     assert (least.slept, most.slept) == ([0.25], [0.5])
 
 
-@table("kind", TRANSIENT)
+async def test_answers_that_cannot_be_used_are_charged_so_there_are_three_at_most() -> None:
+    clock = Clock()
+    one = model(error("malformed"), error("overloaded"), then=error("malformed", "Bad."))
+    wanted = await failure(ModelChain([one], clock=clock))
+    assert (wanted.kind, str(wanted)) == ("malformed", "Bad. Tried 4 times.")
+    assert clock.slept == [0.5, 1, 2]
+    two = model(then=error("malformed"), ref="b/two")
+    await failure(ModelChain([model(then=error("malformed")), two], clock=clock))
+    assert len(two.requests) == 3
+
+
+@table("kind", (*TRANSIENT, "malformed"))
 async def test_with_another_model_there_patience_is_short(kind: ErrorKind) -> None:
     clock = Clock()
     one = model(then=error(kind))

@@ -93,6 +93,10 @@ class TestFind:
             ("antropic/claude-opus-4-6", "unknown provider 'antropic'.*Did you mean 'anthropic'"),
             ("clawkit/operatr", "unknown model 'clawkit/operatr'.*Did you mean 'clawkit/operator'"),
             ("claude-opus-4-7x", "unknown model or alias 'claude-opus-4-7x'.*'anthropic/claude-op"),
+            (
+                "Opus",
+                "unknown model or alias 'Opus'. Did you mean 'anthropic/claude-opus-[^?]*'\\?$",
+            ),
             ("nonsense", "unknown model or alias 'nonsense'.*provider/model.*models list --all"),
             ("two words", "unknown model or alias 'two words'"),
             ("", "empty"),

@@ -100,8 +100,7 @@ def add(
     if workspace and not workspace.startswith("~"):
         workspace = os.path.abspath(workspace)
     if model:
-        with cli.wrong_usage():
-            model = str(select_models(loaded, loaded.config.agents.default_id()).find(model))
+        model = str(select_models(loaded, loaded.config.agents.default_id()).find(model))
     given = {"name": name, "workspace": workspace, "model": model}
     agent = {key: value for key, value in given.items() if value}
     path: Path = ("agents", "entries", agent_id)

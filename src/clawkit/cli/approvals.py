@@ -350,7 +350,7 @@ async def _watch() -> None:
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(each, done.set)
     try:
-        server = await serve(path, token, TerminalApprover(bell=True).ask)
+        server = await serve(path, token, TerminalApprover(for_others=True).ask)
     except ConflictError:
         raise ConflictError(
             f"{path}: another process already answers requests, probably another "

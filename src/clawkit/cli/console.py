@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
-from clawkit.errors import ClawkitError, ConflictError, ToolAuthorizationError, ToolInputError
 from clawkit.text import printable
 
 if TYPE_CHECKING:
@@ -105,17 +104,6 @@ def origin_of(options: dict[str, Any]) -> Origin:
     sender = Sender(owner=options["owner"], id=options["sender"], roles=options["roles"])
     places = {name: options[name] for name in ("channel", "account", "group", "space")}
     return Origin(sender=sender, **places)
-
-
-@contextmanager
-def wrong_usage() -> Iterator[None]:
-    """Within this block, unknown and invalid names on the command line exit with 2."""
-    try:
-        yield
-    except (ConflictError, ToolAuthorizationError):
-        raise
-    except ToolInputError as error:
-        raise ClawkitError(str(error)) from None
 
 
 @contextmanager

@@ -51,12 +51,11 @@ class Jobs:
                 if error.error.get("code") == "INVALID_REQUEST":
                     raise ClawkitError(str(error)) from None
                 raise
-        with cli.wrong_usage():
-            if method == "add":
-                return self.service.add(given, by="operator")
-            by = {"by": "operator"} if method == "update" else {}
-            named = {_OWN_NAMES.get(name, name): value for name, value in given.items()}
-            return getattr(self.service, method)(**named, **by)
+        if method == "add":
+            return self.service.add(given, by="operator")
+        by = {"by": "operator"} if method == "update" else {}
+        named = {_OWN_NAMES.get(name, name): value for name, value in given.items()}
+        return getattr(self.service, method)(**named, **by)
 
     def pages(self, method: str, limit: int, **given: Any) -> tuple[list[dict[str, Any]], bool]:
         """Up to `limit` entries, and whether there are more."""
@@ -255,8 +254,7 @@ def add(jobs: Jobs, words: tuple[str, ...], dry_run: bool, as_json: bool, **give
         raise click.UsageError(f"SCHEDULE is missing, such as 'every day at 9:00'{hint}")
     if "kind" not in raw.get("payload", {}):
         raise click.UsageError("say what to do: --message, --event, --command or --script")
-    with cli.wrong_usage():
-        job = show_job(read_job(raw, told.now_ms(), by="operator"), JobState(), None)
+    job = show_job(read_job(raw, told.now_ms(), by="operator"), JobState(), None)
     if dry_run:
         del job["id"]  # the added job gets another id, and thus another delay
     else:
@@ -560,8 +558,7 @@ def wake(
         name = jobs.check_agent(agent) or config.agents.default_id()
         key = session or config.session.main_key
         key = key if key.startswith("agent:") else session_key(name, key)
-        with cli.wrong_usage():
-            found = wake_session(jobs.loaded, jobs.service, name, key, text, mode)
+        found = wake_session(jobs.loaded, jobs.service, name, key, text, mode)
     said = "it gets a turn for it now" if now else "it reads it in its next turn"
     note = f" ({found['note']})" if "note" in found else ""
     cli.print_done(as_json, found, said + note)

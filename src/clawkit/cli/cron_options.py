@@ -43,7 +43,11 @@ _OPTIONS = (
     _option("--exact", is_flag=True, help="Run exactly on time, not up to 5 minutes later."),
     _optional("--announce", metavar="[SESSION]", help="Report the result in a session."),
     _option("--webhook", metavar="URL", help="Send the result to a URL."),
-    _option("--no-deliver", is_flag=True, help="Do not deliver the result; `cron runs` shows it."),
+    _option(
+        "--no-deliver",
+        is_flag=True,
+        help="Do not deliver the result; `clawkit cron runs` shows it.",
+    ),
     _option(
         "--keep/--no-keep", default=None, help="Keep a job that runs once, instead of removing it."
     ),
@@ -122,8 +126,7 @@ def read_options(words: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
             raise click.UsageError("--command needs a command: --command TEXT, or at the end -- …")
     elif given["command"]:
         given["command"] = ["sh", "-c", given["command"]]
-    with cli.wrong_usage():
-        schedule = _read_schedule(words, given)
+    schedule = _read_schedule(words, given)
     job = {
         "schedule": write_schedule(schedule) if schedule is not None else None,
         "payload": _read_payload(given) or None,

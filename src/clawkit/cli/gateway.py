@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 import shlex
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import wraps
 from secrets import token_hex
@@ -26,8 +27,8 @@ from clawkit.cli.gateway_status import (
     say_local,
 )
 from clawkit.config.load import load
-from clawkit.errors import ConfigError, ToolError, ToolInputError
-from clawkit.text import human_time, one_line, printable
+from clawkit.errors import ClawkitError, ConfigError, ToolError, ToolInputError
+from clawkit.text import human_time, nearest, one_line, printable
 
 if TYPE_CHECKING:
     from clawkit.core.approval import Approver
@@ -159,8 +160,17 @@ def call(given: GivenGateway, method: str, params: str) -> None:
         except ToolError as error:
             if not str(error).startswith("unknown method"):
                 raise
-            hint = cli.suggest(method, link.methods) or "; docs/gateway-protocol.md lists them"
-            raise ToolError(f"{error}{hint}") from None
+            raise ClawkitError(f"{error}{_suggest(method, link.methods)}") from None
+
+
+def _suggest(method: str, known: Sequence[str]) -> str:
+    """Similar methods, else those of the same group, else all groups."""
+    if hint := cli.suggest(method, known):
+        return hint
+    groups = {each.partition(".")[0] for each in known if "." in each}
+    close = nearest(method.partition(".")[0], groups, 1)
+    own = [each for each in known if each.partition(".")[0] in close]
+    return f"; the gateway has {', '.join(sorted(own or (f'{each}.*' for each in groups)))}"
 
 
 @click.command()

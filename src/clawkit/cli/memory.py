@@ -67,8 +67,7 @@ class MemoryOptions(msgspec.Struct, frozen=True):
                 [f"the agent {agent!r} does not use its memory: memory.search.enabled is false"]
             )
         async with _opened(loaded, agent, self.workspace) as services:
-            with cli.wrong_usage():
-                return await work(services, services[Memory])
+            return await work(services, services[Memory])
 
 
 def inspect_memory(loaded: Loaded, agent: str, workspace: str | None) -> IndexStatus:

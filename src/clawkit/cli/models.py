@@ -168,8 +168,7 @@ def set_model(
     path = _model_setting(loaded, agent)
     with listening():
         selection = select_models(loaded, agent or loaded.config.agents.default_id())
-        with cli.wrong_usage():
-            refs = [selection.find(each) for each in (name, *fallbacks)]
+        refs = [selection.find(each) for each in (name, *fallbacks)]
         remarks = model_warnings(selection.catalog, refs)
     agents = loaded.config.agents
     own = agents.default_id()

@@ -195,7 +195,8 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
 def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) -> None:
     """Stop commands and everything they started.
 
-    Sends SIGTERM, and SIGKILL after 5 seconds. The exit code is 0 if all of them are gone, else 1.
+    Sends SIGTERM, and SIGKILL after 5 seconds. The exit code is 0 if all of them are gone, 1 if
+    not, and 2 if a name is unknown.
 
     \b
     clawkit kill calm-otter
@@ -237,7 +238,7 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         if left:
             said = f"{record.id}: {undone} {name_left(left)}: {problem}"
             click.echo(f"clawkit: {said}", err=True)
-    sys.exit(1 if is_missing or any(each.left for each in outcomes) else 0)
+    sys.exit(2 if is_missing else int(any(each.left for each in outcomes)))
 
 
 def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[CommandRecord], bool]:
@@ -319,7 +320,7 @@ def _open_log(folder: str, chosen: KnownCommand, *, wait: bool) -> int:
             return records.open_file(folder, chosen.key, "log")
         except FileNotFoundError:
             if not runs:
-                raise NotFoundError(f"the output of {chosen.id} is not stored") from None
+                raise ToolError(f"the output of {chosen.id} is not stored") from None
         except OSError as error:
             path = records.place_of(folder, chosen.key, "log")
             raise ToolError(f"{path} cannot be read: {error.strerror}") from None

@@ -61,8 +61,7 @@ def open_store(config_file: str | None, agent: str | None = None) -> Iterator[_O
         # One that is no longer configured may still have sessions.
         if not (agent and agent in store.agents()):
             agent = loaded.config.agents.find(agent)
-        with cli.wrong_usage():
-            yield _Opened(loaded, agent, store)
+        yield _Opened(loaded, agent, store)
     finally:
         store.close()
 

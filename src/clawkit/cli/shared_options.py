@@ -22,7 +22,6 @@ from clawkit.cli.console import print_text as print_text
 from clawkit.cli.console import tell_ending as tell_ending
 from clawkit.cli.console import warn as warn
 from clawkit.cli.console import workspace_warning as workspace_warning
-from clawkit.cli.console import wrong_usage as wrong_usage
 from clawkit.errors import ClawkitError, ToolAuthorizationError
 from clawkit.terminal_text import text_width, truncate
 from clawkit.text import nearest, printable

@@ -144,7 +144,8 @@ def check(
                 click.echo(f"       {printable(warning, '')}")
         for each in found.broken:
             click.secho(f"error  {printable(each.file, '')}: {printable(each.problem)}", fg="red")
-        cli.warn((*found.remarks(), *map(str, issues)))
+        none = f"{path} contains no SKILL.md" if path and not (found.found or found.broken) else ""
+        cli.warn((*found.remarks(), *map(str, issues), *filter(None, [none])))
         count = cli.counted(len(found.broken), "error")
         click.echo(f"{cli.counted(len(found.found), 'skill')}, {count}.")
     sys.exit(1 if found.broken or (path and not found.found) else 0)

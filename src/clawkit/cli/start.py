@@ -7,13 +7,15 @@ the time to the first request.
 from __future__ import annotations
 
 import codecs
+import errno
 import gc
 import io
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TextIO
 
 from clawkit.cli.console import echo
 from clawkit.text import printable
@@ -25,11 +27,15 @@ gc.set_threshold(100_000, 20, 20)
 
 READER_LEFT = 141
 """The exit code after a broken pipe, as if killed by SIGPIPE."""
+TERMINAL_GONE = 129
+"""The exit code if the terminal has gone, as if killed by SIGHUP."""
+_OUTPUT = "standard output"
 
 
 def run() -> None:
     """Run the command line and exit."""
     _open_closed_streams()
+    _name_errors(sys.stdout)
     args = sys.argv[1:]
     try:
         if args[:1] == ["agent"]:
@@ -60,7 +66,12 @@ def _open_closed_streams() -> None:
     other file gets their numbers. `sys.stdin` stays None: commands that need input say so."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            # The lowest free descriptor: this one, unless it was closed only in Python.
+            null = os.open(os.devnull, os.O_RDWR)
+            if null != number:
+                os.dup2(null, number)
+                os.close(null)
+            os.set_inheritable(number, True)
             if number:
                 setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
 
@@ -102,24 +113,31 @@ def finish(work: Callable[[], object], *, debug: bool = False) -> None:
         code = _carry_out(work, debug=debug)
     except BrokenPipeError:
         code = READER_LEFT
-    _end(code)
+    for stream in (sys.stdout, sys.stderr):
+        _flush_or_drop(stream)
+    sys.exit(code)
 
 
 def _carry_out(work: Callable[[], object], *, debug: bool) -> int:
     """Run a command, and report its errors; returns the exit code. Raises `BrokenPipeError` if its
     output is no longer read."""
     try:
-        code = work()
+        try:
+            code = work()
+        except SystemExit as ending:
+            code = ending.code
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
-        echo("interrupted", err=True)
+        _say("interrupted")
         return 130
     except OSError as error:
         if has_reader_left():
             raise BrokenPipeError from error
         where = f"{printable(str(error.filename))}: " if error.filename else ""
-        echo(f"clawkit: {where}{error.strerror or error}", err=True)
-        return 1
+        _say(f"clawkit: {where}{error.strerror or error}")
+        is_terminal_gone = error.filename == _OUTPUT and error.errno == errno.EIO
+        return TERMINAL_GONE if is_terminal_gone else 1
     except Exception as error:  # top level of the program
         if debug:
             raise
@@ -139,27 +157,45 @@ def has_reader_left() -> bool:
 def _report(error: Exception) -> int:
     exit_code: Any = getattr(error, "exit_code", None)
     if isinstance(exit_code, int):
-        echo(f"clawkit: {printable(str(error))}", err=True)
+        _say(f"clawkit: {printable(str(error))}")
         return exit_code
-    echo(
+    _say(
         f"clawkit: unexpected {type(error).__name__}: {printable(str(error))}\n"
-        "This is a bug in clawkit; `clawkit --debug …` shows where.",
-        err=True,
+        "This is a bug in clawkit; `clawkit --debug …` shows where."
     )
     return 1
 
 
-def _end(code: int) -> None:
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        import errno
+def _say(text: str) -> None:
+    """Print a last message; standard error may be what cannot be written."""
+    with suppress(OSError):
+        echo(text, err=True)
 
-        # The rest cannot be written; keep the interpreter from failing on it again at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        # EIO: the terminal has gone, so exit as if by SIGHUP.
-        code = code or {errno.EIO: 129, errno.EPIPE: READER_LEFT}.get(error.errno or 0, 1)
-    sys.exit(code)
+
+def _flush_or_drop(stream: TextIO) -> None:
+    """Write the rest of a stream, or the interpreter would fail on it again at exit."""
+    try:
+        stream.flush()
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
+def _name_errors(stream: TextIO) -> None:
+    """Have errors of writing to standard output name it, like those of files."""
+    raw: Any = getattr(stream.buffer, "raw", stream.buffer)
+    if isinstance(raw, io.FileIO):
+        write = raw.write
+
+        def write_named(data: Any) -> int | None:
+            try:
+                return write(data)
+            except OSError as error:
+                error.filename = _OUTPUT
+                raise
+
+        raw.write = write_named  # type: ignore[method-assign]
 
 
 def _leave_threads(code: int) -> None:

@@ -24,6 +24,8 @@ paste, or, after a letter, of a word that was meant for another prompt."""
 _WIDTH, _HEIGHT = 80, 24
 _MOST = 4_096
 _CTRL_C = "\x03"
+_NO_KEY = b"\xff" if sys.platform == "darwin" else b"\0"
+"""Disables a control character of the terminal."""
 _BOLD, _DIM = "1", "2"
 _ARROW = r"\x1b[\[O][ABCD]"
 _ARROWS = re.compile(f"((?:{_ARROW})+)([\r\n]*)")
@@ -43,17 +45,19 @@ def open_terminal() -> int | None:
 class TerminalApprover:
     """Asks on standard error and reads the answer from a terminal, one request at a time."""
 
-    def __init__(self, fd: int | None = None, *, bell: bool = False) -> None:
-        """`fd` is the terminal, by default standard input; `bell` rings for every request."""
+    def __init__(self, fd: int | None = None, *, for_others: bool = False) -> None:
+        """`fd` is the terminal, by default standard input. For requests of other processes, the
+        terminal rings, and Ctrl-C denies one instead of interrupting this process."""
         self._fd = fd
         self._one_at_a_time = asyncio.Lock()
-        self._bell = bell
+        self._for_others = for_others
 
     async def ask(self, request: Question) -> Answer:
         """Ask, and return the answer: anything but a clear yes denies. May be cancelled."""
         async with self._one_at_a_time:
-            screen = _Screen(sys.stdin.fileno() if self._fd is None else self._fd)
-            if self._bell:
+            fd = sys.stdin.fileno() if self._fd is None else self._fd
+            screen = _Screen(fd, interrupts=not self._for_others)
+            if self._for_others:
                 screen.say("\a", nl=False)
             title, *rows = questions.show_question(request, screen.width)
             screen.say(f"\n{title}", _BOLD)
@@ -76,8 +80,9 @@ class TerminalApprover:
 
 
 class _Screen:
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, *, interrupts: bool) -> None:
         self.fd = fd
+        self.interrupts = interrupts
         term = os.environ.get("TERM") or "dumb"
         self.can_move_cursor = term not in ("dumb", "unknown")
         self._has_styles = self.can_move_cursor and not os.environ.get("NO_COLOR")
@@ -99,7 +104,7 @@ class _Screen:
 async def _ask_line(choices: list[PromptChoice], screen: _Screen) -> PromptChoice:
     for number, each in enumerate(choices, 1):
         screen.say(f"  {number}) {each.key}: {each.words}")
-    with _input(screen.fd, lines=True):
+    with _input(screen.fd, interrupts=screen.interrupts, lines=True):
         screen.say("Your answer (anything else means no): ", nl=False)
         line = (await _read_line(screen.fd)).strip().lower()
     screen.say("")
@@ -129,7 +134,7 @@ async def _ask_keys(
             screen.say(shown, _BOLD if is_chosen else "")
         return len(rows)
 
-    with _input(screen.fd, lines=False):
+    with _input(screen.fd, interrupts=screen.interrupts, lines=False):
         drawn = draw()
         try:
             while True:
@@ -161,7 +166,7 @@ def _press(key: str, choices: list[PromptChoice], at: int) -> tuple[PromptChoice
 
 
 async def _ask_reason(screen: _Screen) -> Answer:
-    with _input(screen.fd, lines=True):
+    with _input(screen.fd, interrupts=screen.interrupts, lines=True):
         screen.say("  Why not? ", nl=False)
         line = await _read_line(screen.fd)
     screen.say("  Denied." if line.endswith("\n") else "\n  Denied.")
@@ -170,14 +175,16 @@ async def _ask_reason(screen: _Screen) -> Answer:
 
 
 @contextmanager
-def _input(fd: int, *, lines: bool) -> Iterator[None]:
-    """Read lines, or single keys without echo; Ctrl-C is an ordinary key.
+def _input(fd: int, *, interrupts: bool, lines: bool) -> Iterator[None]:
+    """Read lines, or single keys without echo. No key sends a signal, except Ctrl-C if it
+    `interrupts`: suspending or killing this process would leave the terminal in this mode.
 
     Discards what was typed before, and restores the terminal afterwards.
     """
     before = termios.tcgetattr(fd)
     now = termios.tcgetattr(fd)
-    now[3] &= ~termios.ISIG
+    now[3] = now[3] | termios.ISIG if interrupts else now[3] & ~termios.ISIG
+    now[6][termios.VQUIT] = now[6][termios.VSUSP] = _NO_KEY
     if lines:
         now[3] |= termios.ICANON | termios.ECHO
         now[6][termios.VEOL] = _CTRL_C.encode()

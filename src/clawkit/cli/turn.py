@@ -116,18 +116,17 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
     session = _choose_session(options)
     same = ("workspace", "agent", "model", "thinking", "max_turns", "max_cost")
     try:
-        with console.wrong_usage():
-            opening = partial(
-                Agent.open,
-                options["config_file"],
-                **{name: options[name] for name in (*same, "sandboxed", "depth")},
-                session=session,
-                keep=not options["no_session"],
-                **asdict(console.origin_of(options)),
-                approver=approver,
-                tell=tell,
-            )
-            opened = retry_released(opening, session or "")
+        opening = partial(
+            Agent.open,
+            options["config_file"],
+            **{name: options[name] for name in (*same, "sandboxed", "depth")},
+            session=session,
+            keep=not options["no_session"],
+            **asdict(console.origin_of(options)),
+            approver=approver,
+            tell=tell,
+        )
+        opened = retry_released(opening, session or "")
     except ToolError as error:
         if isinstance(error.__cause__, OSError):  # from the session store
             how = "`clawkit doctor` says how to fix it; with --no-session nothing is saved"
@@ -138,20 +137,24 @@ def open_agent(options: dict[str, Any], tell: Any, approver: Any = None) -> Agen
 
 
 def _choose_session(options: dict[str, Any]) -> str | None:
-    """The last session of this directory, or the given one; expands an id prefix."""
+    """The last session of this directory, or the given one; expands an id prefix. Warns about an
+    agent that may be a typo."""
     session: str | None = options["session"]
-    if not session and not options["go_on"]:
+    if not (session or options["go_on"] or options["agent"]):
         return None
     from clawkit.cli.sessions import open_store
     from clawkit.policy.selectors import choose_agent
     from clawkit.runtime import resolve_workspace
 
-    with open_store(options["config_file"], options["agent"]) as opened:
+    with open_store(options["config_file"]) as opened:
         config = opened.loaded.config
         agent = choose_agent(config, options["agent"], console.origin_of(options)).agent
+        console.warn(filter(None, [config.agents.doubt(agent, opened.store.agents())]))
         if session:
             known = opened.store.find(session, agent, is_short=True)
             return known.id if known else session
+        if not options["go_on"]:
+            return None
         place = resolve_workspace(config, agent, options["workspace"])
         found = opened.store.recent(agent, place, 1)
     if not found:
@@ -175,8 +178,7 @@ async def _one_turn(
     from clawkit.content import Text
 
     async with opened:
-        with console.wrong_usage():
-            said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
+        said: list[Block] = [Text(text), *[await opened.attach(path) for path in images]]
         model = opened.conversation.model
         if images and not model.facts.images:
             from clawkit.cli.agent import BLIND

@@ -216,7 +216,7 @@ def change(
             if not allow_shrink and was > SMALL_BYTES and size < was / 2:
                 raise EditError(
                     f"this would shrink the file from {was} to {size} bytes; if you mean it, add "
-                    "--force (config unset) or --replace (config set, config patch)"
+                    "--force (`clawkit config unset`) or --replace (`clawkit config set`, `patch`)"
                 )
             found = judge(before, after) if judge else _judge(file, env, before, after)
         except Json5Error as error:

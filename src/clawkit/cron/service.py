@@ -192,7 +192,7 @@ class CronService:
         """A page of runs, the latest first; of a job, of an agent, or of all."""
         found: Sequence[CronRun] = ()
         total = 0
-        if self.store.exists:
+        if id_ or self.store.exists:
             job = self.store.find(id_).job.id if id_ else ""
             found, total = self.store.history(job, limit, offset, run, agent)
         more = offset + len(found) < total

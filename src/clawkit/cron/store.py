@@ -213,7 +213,7 @@ class CronStore:
                 f"{len(found)} jobs match {one_line(wanted, 60)!r}; use an id: {ids}"
             )
         if not found:
-            raise NotFoundError(f"unknown job {one_line(wanted, 60)!r}; `cron list` lists jobs")
+            raise NotFoundError(f"unknown job {one_line(wanted, 60)!r}; see: clawkit cron list")
         return found[0]
 
     def get(self, id_: str) -> JobRow | None:

@@ -38,6 +38,7 @@ _APIS: dict[str, Api] = {**{api: api for api in _NATIVE}, "ollama": "openai-comp
 _PATHS = {"api.openai.com": "/v1", "generativelanguage.googleapis.com": "/v1beta"}
 """Paths that people often omit from an address."""
 _MAX_SHOWN = 80
+_MAX_SUGGESTED = 4
 _HINT = "Write it as provider/model; `clawkit models list --all` lists all models"
 
 
@@ -183,10 +184,19 @@ class Catalog:
             by_id = {ref.id: str(ref) for ref in reversed((*self._listed(), *self._known()))}
             entries = [entry for _, layer in self._layers for entry in layer.models.values()]
             aliases = [entry.alias for entry in entries if entry.alias]
-            close = [by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])]
+            close = self._containing(text) or [
+                by_id.get(name, name) for name in nearest(text, [*by_id, *aliases])
+            ]
             problem = f"unknown model or alias {_short(text)}"
         hint = f"Did you mean {_or(close)}?" if close else _HINT
         return builtin.fault(problem, key, hint)
+
+    def _containing(self, text: str) -> list[str]:
+        """A few models with the text in their id, those with a credential first."""
+        refs = dict.fromkeys((*self._listed(), *self._known()) if len(text) > 2 else ())
+        found = [ref for ref in refs if text.casefold() in ref.id.casefold()]
+        found.sort(key=lambda ref: not self.credentials.has(ref.provider))
+        return list(map(str, found[:_MAX_SUGGESTED]))
 
     def _means(self, text: str, ref: ModelRef) -> bool:
         """Whether a key of an agent's `models` refers to this model."""

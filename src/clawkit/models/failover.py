@@ -5,7 +5,7 @@
     not_found, refused      the next model
     rate_limit              the next credential, then the next model; if there is none, wait
     anything else           wait and retry; after three attempts the next model, if there is one
-    local server not found the same, but give up after three attempts
+    malformed, or no local server: the same, but give up after three attempts
 
 Once every model has been tried, those that may recover are retried until their limits are reached.
 A model that was given up rests for a while; meanwhile, the model that replaced it is used.
@@ -37,8 +37,9 @@ FAILING_S = 600.0
 """Maximum time of all failed attempts at one model together."""
 PATIENCE = 3
 """Attempts at one model before the next one that has not been tried yet."""
-ABSENT_ATTEMPTS = 3
-"""Attempts at a local server that is not running."""
+FUTILE_ATTEMPTS = 3
+"""Attempts at a local server that is not running, or whose answers cannot be used but are charged.
+"""
 
 _FIRST_LIMIT_WAIT_S = 2.0
 _FIRST_WAIT_S = 0.5
@@ -109,7 +110,7 @@ class _Attempts(msgspec.Struct):
     limits: int = 0
     retries: int = 0
     switches: int = 0
-    absences: int = 0
+    futile: int = 0
     waited_s: float = 0.0
     failing_s: float = 0.0
     ready_at: float = 0.0
@@ -122,9 +123,9 @@ class _Attempts(msgspec.Struct):
         asked = error.retry_after_s
         if error.kind in _NEXT_MODEL or (asked is not None and asked > MAX_RETRY_AFTER_S):
             return None
-        if isinstance(error, AbsentError):
-            self.absences += 1
-            if self.absences >= ABSENT_ATTEMPTS:
+        if isinstance(error, AbsentError) or error.kind == "malformed":
+            self.futile += 1
+            if self.futile >= FUTILE_ATTEMPTS:
                 return None
         # Half of a wait is random, so that clients that failed together do not retry together.
         factor = 0.5 + chance / 2

@@ -49,6 +49,7 @@ from clawkit.terminal_text import wrap
 from clawkit.ui.line_input import InputHistory, LineCompleter, history_file
 from clawkit.ui.paint import RENDER_ERRORS, Paint
 from clawkit.ui.questions import AskedQuestion, Questions, by_key, menu_rows
+from clawkit.ui.reflow import ReflowRenderer
 
 if TYPE_CHECKING:
     from clawkit.ui.session import SessionOpener
@@ -251,6 +252,7 @@ class Prompt:
             max_render_postpone_time=REDRAW_S,
             mouse_support=False,
         )
+        self.app.renderer = ReflowRenderer(self.app.renderer.style, self._output)
         # Esc is a key by itself, and also the start of escape sequences.
         self.app.ttimeoutlen, self.app.timeoutlen = 0.05, 0.2
         self.app.after_render += self._release

@@ -19,7 +19,7 @@ from clawkit.ui.paint import Style
 BY = "the person at the terminal"
 NO = Answer("deny", "at the terminal", by=BY)
 MAX_REASON = 1_000
-GONE = "No longer pending: answered elsewhere, or timed out."
+GONE = "No longer pending: answered elsewhere, timed out, or interrupted."
 _KEYS: dict[StoredExtent, str] = {
     "exact": "e",
     "subcommand": "c",

@@ -1,6 +1,6 @@
 """Agents, their context limits, and conversations: `agents` and `session`."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -287,6 +287,13 @@ class Agents(Section):
             problem = f"there is no agent {one_line(name, 60)!r}"
             raise ConfigError([Issue("agents", problem, hint=hint)])
         return _normal(name) if name else self.default_id()
+
+    def doubt(self, agent_id: str, others: Sequence[str]) -> str:
+        """A warning if the named agent, which is neither configured nor one of the `others` with
+        sessions, is probably a typo; empty otherwise."""
+        known = {*self.ids(), MAIN, *others}
+        hint = "" if agent_id in known else suggest(agent_id, [*known])
+        return hint and f"the agent {one_line(agent_id, 60)!r} has no sessions yet. {hint}"
 
     def default_id(self) -> str:
         """The agent marked as default, or else `main`."""

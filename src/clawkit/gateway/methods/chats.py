@@ -101,7 +101,7 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
     if gateway.chats is None:
         raise invalid("this gateway has no chat")
     try:
-        session, is_new = terminals.find_session(caller, params)
+        session, is_new, doubts = terminals.find_session(caller, params)
         there = await gateway.live.open(session.key, owner=True)
         if params.model:
             there.agent.use_model(params.model)
@@ -125,7 +125,7 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
         "key": key,
         "name": session.name,
         "workspace": there.agent.kit.workspace,
-        "warnings": list(there.agent.warnings),
+        "warnings": [*doubts, *there.agent.warnings],
         "number": there.agent.last_number,
         "total": len(said),
         "history": msgspec.to_builtins(said[-RECALLED:]),

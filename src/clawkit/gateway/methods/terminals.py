@@ -21,7 +21,7 @@ from clawkit.agent_session import Agent
 from clawkit.config.paths import home
 from clawkit.config.sections.shared import Thinking
 from clawkit.content import Assistant, Block, Text, ToolResult, User
-from clawkit.errors import ClawkitError, ToolInputError
+from clawkit.errors import ClawkitError
 from clawkit.gateway import protocol
 from clawkit.gateway.home_commands import why_not_here
 from clawkit.gateway.hub import send
@@ -91,7 +91,7 @@ async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
     if before is not None or params.after is not None:
         return await _follow(caller, params, before, id_)
     try:
-        run, there, session = await _begin(caller, params)
+        run, there, session, doubts = await _begin(caller, params)
     except ClawkitError as error:
         raise refused(error) from None
 
@@ -102,7 +102,8 @@ async def _turn(caller: GatewayConnection, params: TurnParams, id_: str) -> Any:
             if _has_limits(params):
                 there.limit()
 
-    caller.send(protocol.answer(id_, accepted(there.agent, session, params.attachments)))
+    first = accepted(there.agent, session, params.attachments, doubts)
+    caller.send(protocol.answer(id_, first))
     return await asyncio.shield(finish())  # keeps its limits even if the client leaves
 
 
@@ -145,12 +146,15 @@ def replay(caller: GatewayConnection, session: Session, after: int, run_id: str 
             send([caller], "clawkit.event", about | {"event": event})
 
 
-async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[GatewayRun, Open, Session]:
-    """Post the message. On failure, leaves no session and no limits behind."""
+async def _begin(
+    caller: GatewayConnection, params: TurnParams
+) -> tuple[GatewayRun, Open, Session, Sequence[str]]:
+    """Post the message; the last value are warnings. On failure, leaves no session and no limits
+    behind."""
     live, media = caller.gateway.live, LocalMedia()
     said: list[Block] = [Text(params.message)]
     said += [await read_image(media, each) for each in params.attachments]
-    session, is_new = find_session(caller, params)
+    session, is_new, doubts = find_session(caller, params)
     async with AsyncExitStack() as undo:
         if is_new:
             undo.push_async_callback(live.discard, session.key)
@@ -172,10 +176,12 @@ async def _begin(caller: GatewayConnection, params: TurnParams) -> tuple[Gateway
                 prepare=lambda agent: _prepare(agent, params),
             )
         undo.pop_all()
-    return run, there, session
+    return run, there, session, doubts
 
 
-def accepted(agent: Agent, session: Session, attachments: Sequence[object]) -> dict[str, Any]:
+def accepted(
+    agent: Agent, session: Session, attachments: Sequence[object], doubts: Sequence[str] = ()
+) -> dict[str, Any]:
     """The first of two answers: the message is accepted."""
     model = agent.conversation.model
     return {
@@ -184,7 +190,7 @@ def accepted(agent: Agent, session: Session, attachments: Sequence[object]) -> d
         "name": session.name,
         "workspace": agent.kit.workspace,
         "number": agent.last_number,
-        "warnings": list(agent.warnings),
+        "warnings": [*doubts, *agent.warnings],
         "blind": str(model.ref) if attachments and not model.facts.images else "",
     }
 
@@ -201,8 +207,10 @@ async def end_of(run: GatewayRun, agent: Agent) -> dict[str, Any]:
     return {"ended": msgspec.to_builtins(ended)}
 
 
-def find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Session, bool]:
-    """The session that the options select, and whether it is new."""
+def find_session(
+    caller: GatewayConnection, params: SessionPlace
+) -> tuple[Session, bool, Sequence[str]]:
+    """The session that the options select, whether it is new, and warnings about its agent."""
     gateway = caller.gateway
     config, store = gateway.loaded.config, gateway.store
     agent = config.agents.choose(params.agent_id)
@@ -218,7 +226,8 @@ def find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Sessi
         if found is None:
             raise ClawkitError(f"the agent {agent!r} has no session in {place} yet")
     if found is None:
-        return store.create(agent, workspace=place, name=params.session), True
+        doubts = filter(None, [config.agents.doubt(agent, store.agents())])
+        return store.create(agent, workspace=place, name=params.session), True, list(doubts)
     if found.agent != agent:
         what = f"the session {found.name!r} belongs to the agent {found.agent!r}"
         raise ClawkitError(f"{what}, not to {agent!r}")
@@ -227,7 +236,7 @@ def find_session(caller: GatewayConnection, params: SessionPlace) -> tuple[Sessi
         there = f"{found.workspace} (to use it there: cd {shlex.quote(found.workspace)})"
         message = f"in the gateway, the session {found.name!r} works in {there}"
         raise invalid(message, {"code": LOCAL_ONLY})
-    return found, False
+    return found, False, ()
 
 
 def _has_limits(params: TurnParams) -> bool:
@@ -250,8 +259,7 @@ def _has_more(agent: Agent) -> bool:
 
 def refused(error: ClawkitError) -> GatewayError:
     """An error with the exit code that the command has without a gateway."""
-    exit_code = 2 if type(error) is ToolInputError else error.exit_code
-    return invalid(str(error), {"exitCode": exit_code})
+    return invalid(str(error), {"exitCode": error.exit_code})
 
 
 async def _release(caller: GatewayConnection, params: Release, _id: str) -> Any:
