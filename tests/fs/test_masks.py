@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from clawkit.errors import ToolInputError
@@ -132,6 +134,36 @@ def test_private_keys_are_hidden_and_lines_stay_where_they_are() -> None:
     unended = text.partition("-----END")[0]
     assert "MII" not in hide_keys(unended)
     assert hide_keys("no PRIVATE KEY here") == "no PRIVATE KEY here"
+
+
+def test_a_part_of_a_text_is_masked_like_the_whole() -> None:
+    rng = random.Random(1)
+    header, end, line = KEY.split("\n")[0], KEY.split("\n")[-2], KEY.split("\n")[1]
+    parts = [
+        header,
+        end,
+        line,
+        header + line,
+        line + end,
+        header + header[5:],
+        "-----",
+        "- -- ----",
+        "",
+    ]
+    parts += [
+        "-----BEGIN CERTIFICATE-----",
+        "text",
+        "----" + header,
+        header + "--",
+        "PRIVATE KEY-----",
+    ]
+    for _ in range(500):
+        lines = [rng.choice(parts) + "\n" for _ in range(rng.randrange(1, 9))]
+        first = rng.randrange(len(lines))
+        last = rng.randrange(first, len(lines)) + 1
+        start, stop = len("".join(lines[:first])), len("".join(lines[:last]))
+        whole = [f"{each}\n" for each in hide_keys("".join(lines)).split("\n")]
+        assert hide_keys("".join(lines), start, stop) == "".join(whole[first:last])
 
 
 def test_the_first_mask_of_a_text_is_told() -> None:

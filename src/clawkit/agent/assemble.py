@@ -95,7 +95,7 @@ class Assembly(Struct, frozen=True, dict=True):
     def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         """The decision of `tools.rules` on one call."""
         name = canonical(tool.name)
-        said = judge(self.rules, tool, name, params, ctx)
+        said = judge(self.rules, tool, name, params, ctx) if self.rules else None
         if said is None and name in _READERS:
             # Text hidden from `read` must not be found in notes either.
             conditional = [rule for rule in self.rules if rule.params]

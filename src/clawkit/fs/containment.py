@@ -24,7 +24,6 @@ _RESOLVE_NO_SYMLINKS = 0x04
 _RESOLVE_BENEATH = 0x08
 _HELD = _RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
 _AT_FDCWD = -100
-_RENAME_NOREPLACE = 1
 O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 """Opens a path without access to its content, if the system supports that."""
 
@@ -115,17 +114,11 @@ def await_changes(path: str) -> None:
     """Wait until no change of a path's directory, such as a removal, is under way. For a moment,
     the kernel counts fewer hard links while an open file still has the path that is being removed.
 
-    Renaming a name to itself changes nothing, but waits for the lock of the directory.
+    A link to a directory of another file system always fails, but waits for the lock of the
+    directory it would be in.
     """
-    folder, name = os.path.split(path)
     with suppress(OSError):
-        fd = os.open(folder, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if _has_openat2():
-                same = os.fsencode(name)
-                libc().renameat2(fd, same, fd, same, _RENAME_NOREPLACE)
-        finally:
-            os.close(fd)
+        os.link("/proc", path)
 
 
 def _openat2(root_fd: int, path: str, flags: int, resolve: int = _HELD) -> int:

@@ -56,7 +56,8 @@ class LocalFile:
 
     def _pread(self, size: int, at: int) -> bytes:
         try:
-            data = os.pread(self._fd, size, at)
+            # A buffer that is not much larger than the file: a new one costs more than reading.
+            data = os.pread(self._fd, min(size, max(self.info.size - at, 0) + 1), at)
             while len(data) < size:
                 more = os.pread(self._fd, size - len(data), at + len(data))
                 if not more:

@@ -120,11 +120,16 @@ def mask_settings(text: str) -> str:
     return "\n".join(map(mask, text.split("\n")))
 
 
-def hide_keys(text: str) -> str:
-    """Mask the bodies of private keys, keeping all lines."""
-    if "PRIVATE KEY" not in text:
-        return text
-    return re.sub(_KEY, lambda key: key[1] + re.sub(r"\S+", MASK, key[2]), text)
+def hide_keys(text: str, start: int = 0, end: int | None = None) -> str:
+    """Mask the bodies of private keys, keeping all lines; of a part of the text, if the start of a
+    line and the end of one are given."""
+    # A header is one line, and the next dashes end its body: no other line above matters.
+    dashes = text.rfind("-----", 0, start)
+    top = text.rfind("\n", 0, dashes) + 1 if dashes >= 0 else start
+    part = text[top:end]
+    if "PRIVATE KEY" in part:
+        part = re.sub(_KEY, lambda key: key[1] + re.sub(r"\S+", MASK, key[2]), part)
+    return part.split("\n", text.count("\n", top, start))[-1]
 
 
 def may_have_masks(text: str) -> bool:

@@ -90,12 +90,7 @@ class Roots:
         self._write_roots = (os.path.realpath(self.workspace), *self._resolve(write_roots))
         self._read_roots = (*self._write_roots, *self._resolve(read_roots))
         self._handles: dict[str, _RootHandle] = {}
-        roots = self._read_roots if held else ("/",)
-        self._hidden = tuple(
-            folder
-            for folder in map(os.path.realpath, hidden)
-            if any(is_below(folder, root) or is_below(root, folder) for root in roots)
-        )
+        self._hidden = hidden_in(self.readable, hidden)
 
     def _resolve(self, roots: Sequence[str]) -> Iterator[str]:
         for root in roots:
@@ -299,6 +294,16 @@ class Roots:
             finally:
                 os.close(fd)
         raise FileNotFoundError(errno.ENOENT, "does not exist", root)
+
+
+def hidden_in(readable: Sequence[str] | None, hidden: Iterable[str]) -> tuple[str, ...]:
+    """The hidden directories, with links resolved, that matter for what is readable."""
+    roots = ("/",) if readable is None else readable
+    return tuple(
+        folder
+        for folder in map(os.path.realpath, hidden)
+        if any(is_below(folder, root) or is_below(root, folder) for root in roots)
+    )
 
 
 def _plain(path: str) -> str:

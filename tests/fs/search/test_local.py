@@ -557,3 +557,14 @@ async def test_a_search_that_breaks_down_does_not_say_that_there_is_nothing(
     search = LocalSearch(LocalFileSystem(str(place)), str(place), use_landlock=False)
     found = await search.grep(Grep(r"beta\n", path="a.txt", multiline=True))
     assert (found.hits, found.engine, found.stopped) == ((), "python", "failed")
+
+
+@pytest.mark.parametrize(
+    ("hidden", "found"),
+    [("src/deep", 3), ("src/deep/..", 2), (".", 0), ("..", 0), ("../outside", 4)],
+)
+async def test_nothing_in_hidden_directories_is_found(
+    make: Make, place: Path, hidden: str, found: int
+) -> None:
+    search = make(hidden=[str(place / hidden)])
+    assert len((await search.grep(Grep("beta", output="files"))).hits) == found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.tables import table
 
 from clawkit.errors import ToolError
 from clawkit.fs.protocols import Grep
-from clawkit.fs.search.engines import Ripgrep, explain, find_ripgrep
+from clawkit.fs.search.engines import Ended, KillSwitch, Ripgrep, explain, find_ripgrep, run_program
 
 PACKAGED = os.path.realpath(os.path.join(os.path.dirname(sys.executable), "rg"))
 
@@ -125,3 +126,23 @@ def test_an_unknown_type_is_answered_with_near_ones() -> None:
     assert str(error).startswith("unknown file type 'pyt'; did you mean 'py'")
     error = explain("rg: unrecognized file type: qqqqq\n", Grep("p", type="qqqqq"), ripgrep)
     assert "'py', 'js', 'ts'" in str(error)
+
+
+def test_output_that_arrives_bit_by_bit_is_taken_in_few_pieces() -> None:
+    script = "import time\nfor _ in range(300):\n    print('.', flush=True)\n    time.sleep(0.001)"
+    pieces: list[bytes] = []
+
+    def feed(data: bytes) -> bool:
+        pieces.append(data)
+        return True
+
+    ended = run_program(
+        [sys.executable, "-S", "-c", script],
+        cwd="/",
+        hold=None,
+        feed=feed,
+        until=time.monotonic() + 60,
+        switch=KillSwitch(),
+    )
+    assert (b"".join(pieces), ended) == (b".\n" * 300, Ended(0, "", ""))
+    assert len(pieces) < 100

@@ -44,20 +44,16 @@ def diff_texts(before: str, after: str, show: Show = str) -> Diff:
     if before == after:
         return Diff()
     start = _common_start(before, after)
-    first = line = before.count("\n", 0, start) + 1
-    if "PRIVATE KEY" in before or "PRIVATE KEY" in after:
-        before, after = hide_keys(before), hide_keys(after)
-        start = _common_start(before, after)
-        line = before.count("\n", 0, start) + 1
+    first = before.count("\n", 0, start) + 1
     end = len(before) - _common_end(before, after, min(len(before), len(after)) - start)
-    skipped = max(0, line - 1 - CONTEXT)
+    skipped = max(0, first - 1 - CONTEXT)
     for _ in range(CONTEXT + 1):
         start = before.rfind("\n", 0, max(start, 0))
         end = before.find("\n", end) + 1 or len(before)
     new_end = len(after) - len(before) + end
     if end + new_end - 2 * start > MAX_CHARS:
         return Diff(first_line=first, left_out="too much was changed")
-    part, new_part = before[start + 1 : end], after[start + 1 : new_end]
+    part, new_part = hide_keys(before, start + 1, end), hide_keys(after, start + 1, new_end)
     if "\0" in part or "\0" in new_part:
         return Diff(first_line=first, left_out="the file is binary")
     if part.count("\n") + new_part.count("\n") > MAX_LINES:

@@ -38,7 +38,7 @@ from clawkit.word_tables import read_words
 
 CHUNK = 1024 * 1024
 MAX_ERRORS = 64 * 1024
-MAX_PAUSE_S = 0.005
+MAX_PAUSE_S = 0.01
 MAX_MEMORY = 1024 * 1024 * 1024
 """Memory limit of the program: a line of gigabytes must not exhaust the machine."""
 
@@ -142,6 +142,8 @@ def _pump(process: Popen[bytes], feed: Feed, until: float, errors: bytearray) ->
     poll = select.poll()
     poll.register(output, select.POLLIN)
     poll.register(complaints, select.POLLIN)
+    end = select.poll()
+    end.register(output, 0)  # reports only that the program has closed it
     begun = time.monotonic()
     left = 2
     while left:
@@ -161,7 +163,7 @@ def _pump(process: Popen[bytes], feed: Feed, until: float, errors: bytearray) ->
                 return "enough"
         if left == 2 and size < CHUNK // 8:
             # Waking up for every line would take CPU time from the search program.
-            time.sleep(min(MAX_PAUSE_S, (now - begun) / 50))
+            end.poll(min(MAX_PAUSE_S, (now - begun) / 10) * 1_000)
     return ""
 
 

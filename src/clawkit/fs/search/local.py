@@ -23,6 +23,7 @@ from clawkit.fs.protocols import (
     Start,
     admit_all,
 )
+from clawkit.fs.roots import hidden_in
 from clawkit.fs.search.engines import Engine, KillSwitch, SearchJob, choose_engine
 from clawkit.fs.search.results import Collector, Gathering, ResultFilter
 from clawkit.fs.search.ripgrep_globs import FileSelection, select
@@ -65,7 +66,7 @@ class LocalSearch:
         self._real = os.path.realpath(workspace)
         self._ripgrep = ripgrep
         self._use_landlock = use_landlock
-        self._hidden = tuple(map(os.path.realpath, hidden))
+        self._hidden = hidden_in(places.readable, hidden)
         self._hard_links = hard_links
         self._shown_from = "\0" if absolute else self._real  # nothing lies below the former
         self._timeout_s = timeout_s
@@ -78,6 +79,8 @@ class LocalSearch:
 
     def _shown(self, admit: Admit) -> Admit:
         """Admits no path that is hidden. Links need not be resolved: searches follow none."""
+        if not self._hidden:
+            return admit
 
         def admits(path: str) -> bool:
             place = os.path.normpath(os.path.join(self._real, path))
