@@ -119,17 +119,13 @@ class ToolError(ClawkitError):
 
 
 class UnknownToolError(ToolError):
-    exit_code = 2
     status = 404
 
 
 class ToolInputError(ToolError):
-<<<<<<< HEAD
     """The caller can correct it: the message says what is wrong with the parameters."""
 
-=======
     exit_code = 2
->>>>>>> 7af9cdea3239a6c927209a3f54a96b6a5d2ff556
     status = 400
 
 

@@ -178,9 +178,9 @@ def test_output_outlives_what_is_written_down(logs: Logs, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "words"),
     [
-        (("calm-oter",), 2, "did you mean 'calm-otter'?"),
-        (("zzz",), 2, "known: calm-otter, quiet-lynx"),
-        (("../calm-otter-ab1",), 2, "unknown command '../calm-otter-ab1'"),
+        (("calm-oter",), 1, "did you mean 'calm-otter'?"),
+        (("zzz",), 1, "known: calm-otter, quiet-lynx"),
+        (("../calm-otter-ab1",), 1, "unknown command '../calm-otter-ab1'"),
         (("quiet-lynx",), 1, "the output of quiet-lynx is not stored"),
         (("quiet-lynx", "-f"), 1, "the output of quiet-lynx is not stored"),
         (("calm-otter", "-n", "-1"), 2, "-1"),

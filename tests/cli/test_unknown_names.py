@@ -20,8 +20,6 @@ from clawkit.cli.main import run
         "approvals allowlist remove nope",
         "approvals resolve 0000 deny",
         "approvals resolve nope deny",
-        "config get nope",
-        "config get tools.nope --json",
         "config set nope 1",
         "config unset nope",
         "configure nope",
@@ -31,8 +29,6 @@ from clawkit.cli.main import run
         "cron runs nope",
         "cron show nope",
         "heartbeat run --agent nope",
-        "kill nope",
-        "logs nope",
         "mcp login nope",
         "mcp show nope",
         "memory forget nope",
@@ -57,8 +53,6 @@ from clawkit.cli.main import run
         "sessions tree nope",
         "skills info nope",
         "skills install nope",
-        "tools explain nope",
-        "tools schema nope",
         "wake --session nope hi",
     ],
 )
@@ -71,6 +65,19 @@ def test_an_unknown_name_is_a_usage_error(line: str, capsys: pytest.CaptureFixtu
     assert "nope" in shown.err or "0000" in shown.err
     assert "No such" not in shown.err, "the test is wrong"
     assert "Unknown command" not in shown.err or line == "nope", "the test is wrong"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["config get nope", "kill nope", "logs nope", "tools explain nope", "tools schema nope"],
+)
+@pytest.mark.usefixtures("workspace")
+def test_what_is_not_there_has_the_exit_code_of_a_failure(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        run(shlex.split(line))
+    assert (end.value.code, "nope" in capsys.readouterr().err) == (1, True)
 
 
 def test_a_call_of_an_unknown_tool_has_a_result_like_any_other_failure(

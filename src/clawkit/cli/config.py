@@ -65,7 +65,7 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
     """Print a setting as it is in the file, or all of them without PATH.
 
     Secrets are masked. If the setting is not in the file, the exit code is 1; --json then prints
-    {"path": …, "set": false, "default": …}. If there is no such setting, it is 2.
+    {"path": …, "set": false, "default": …}.
     """
     content = _content(config_file)
     if not path:
@@ -79,9 +79,8 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
     elif shown is not None:
         cli.print_json(shown)
     else:
-        found = settings.find(steps)
-        _report_unset(path, found, as_json)
-        sys.exit(2 if found.shape is None else 1)
+        _report_unset(path, settings.find(steps), as_json)
+        sys.exit(1)
 
 
 def _report_unset(path: str, found: settings.FoundSetting, as_json: bool) -> None:

@@ -13,7 +13,7 @@ import click
 
 from clawkit.cli.shared_options import json_option, print_json, print_table, suggest
 from clawkit.config.paths import abbreviate_home, commands_dir
-from clawkit.errors import ClawkitError, NotFoundError, ToolError, ToolInputError
+from clawkit.errors import ClawkitError, ToolError, ToolInputError
 from clawkit.process import process_table, records
 from clawkit.process.output_text import clean, whole_end
 from clawkit.process.protocols import Exit, Left
@@ -184,7 +184,7 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
         raise click.UsageError("\n".join((f"{wanted!r} is ambiguous:", *lines)))
     ids = sorted({each.id for each in known})
     listed = f"; known: {', '.join(ids[:10])}" if ids else "; none is running"
-    raise NotFoundError(f"unknown command {wanted[:80]!r}{suggest(word, ids) or listed}")
+    raise ToolError(f"unknown command {wanted[:80]!r}{suggest(word, ids) or listed}")
 
 
 @click.command()
@@ -195,8 +195,7 @@ def choose(wanted: str, known: Sequence[KnownCommand]) -> KnownCommand:
 def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) -> None:
     """Stop commands and everything they started.
 
-    Sends SIGTERM, and SIGKILL after 5 seconds. The exit code is 0 if all of them are gone, 1 if
-    not, and 2 if a name is unknown.
+    Sends SIGTERM, and SIGKILL after 5 seconds. The exit code is 0 if all of them are gone, else 1.
 
     \b
     clawkit kill calm-otter
@@ -238,7 +237,7 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         if left:
             said = f"{record.id}: {undone} {name_left(left)}: {problem}"
             click.echo(f"clawkit: {said}", err=True)
-    sys.exit(2 if is_missing else int(any(each.left for each in outcomes)))
+    sys.exit(1 if is_missing or any(each.left for each in outcomes) else 0)
 
 
 def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[CommandRecord], bool]:
@@ -253,7 +252,7 @@ def _chosen(folder: str, ids: Sequence[str]) -> tuple[list[CommandRecord], bool]
         try:
             key = choose(id_, known).key
             chosen[key] = here[key]
-        except NotFoundError as error:
+        except ToolError as error:
             missing = True
             click.echo(f"clawkit: {printable(str(error))}", err=True)
     return list(chosen.values()), missing

@@ -26,7 +26,7 @@ from clawkit.core.call import call as call_tool
 from clawkit.core.catalog import CATALOG, canonical
 from clawkit.core.context import InForce
 from clawkit.core.result import Result, error_message
-from clawkit.errors import ToolAuthorizationError, ToolError, UnknownToolError
+from clawkit.errors import ToolAuthorizationError, UnknownToolError
 from clawkit.line_reader import LineReader
 from clawkit.process.libc import hide_memory
 from clawkit.schema.choose import PROVIDERS, Provider, declare
@@ -192,7 +192,7 @@ def _in_force(name: str, assembly: Assembly) -> Any:
     if not assembly.decision.verdicts[key].kept:
         raise ToolAuthorizationError(assembly.decision.refusal(key))
     if key not in assembly.tools:
-        raise ToolError(f"the tool {key!r} is not available in this build")
+        raise UnknownToolError(f"the tool {key!r} is not available in this build")
     return assembly.tools[key]
 
 
