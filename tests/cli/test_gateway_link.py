@@ -71,7 +71,7 @@ async def test_it_gives_up_after_a_while_and_says_what_to_type(
     assert cancelled.done()
     assert str(follower.error).startswith("the connection to the gateway was lost and")
     [lost] = follower.shown
-    assert isinstance(lost, events.Voided)
+    assert isinstance(lost, events.AnswerRestarted)
     assert "(service restart); connecting again" in lost.reason
     with pytest.raises(ToolError, match="not connected to the gateway"):
         await follower.call("health", {})

@@ -134,7 +134,7 @@ def quote_unit(text: str, doubled: str = "") -> str:
     return f'"{text}"'
 
 
-def _launchd(env: Mapping[str, str], argv: Sequence[str], kept: Mapping[str, str]) -> ServiceFile:
+def _launchd(env: Mapping[str, str], argv: Sequence[str], extra: Mapping[str, str]) -> ServiceFile:
     name = f"io.clawkit.{service_name(env)}"
     own = env.get("HOME") or os.path.expanduser("~")
     path = os.path.join(own, "Library", "LaunchAgents", f"{name}.plist")
@@ -142,7 +142,7 @@ def _launchd(env: Mapping[str, str], argv: Sequence[str], kept: Mapping[str, str
     agent = {
         "Label": name,
         "ProgramArguments": list(argv),
-        "EnvironmentVariables": dict(kept),
+        "EnvironmentVariables": dict(extra),
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": 10,

@@ -52,9 +52,9 @@ def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[F
     return settle(found + list(_installed()))
 
 
-def settle(found: Sequence[FoundPlugin]) -> list[FoundPlugin]:
+def settle(plugins: Sequence[FoundPlugin]) -> list[FoundPlugin]:
     """Sort by precedence; a plugin that may not use its id gets a problem."""
-    ranked = sorted(found, key=lambda each: get_args(Origin).index(each.origin))
+    ranked = sorted(plugins, key=lambda each: get_args(Origin).index(each.origin))
     first: dict[str, FoundPlugin] = {}
     settled = []
     for each in ranked:

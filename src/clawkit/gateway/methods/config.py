@@ -230,7 +230,7 @@ async def write_config(
 
     def work() -> tuple[bool, list[Path], dict[str, Any]]:
         """Returns whether it was written, the settings that need a restart, and the answer."""
-        before = watch.found
+        before = watch.last_valid
         done, new = _write(gateway, params, guard)
         changed = set(changed_paths(before.config, new.config))
         needed = [path for path in watch.needing_restart(new) if path in changed]
