@@ -39,7 +39,7 @@ async def test_breaking_a_python_file_is_told_by_ruff_and_ty(python: Desk) -> No
     assert problems.late == ()
     assert set(codes(problems)) == UNDEFINED
     for each in problems.found:
-        assert (each.path, each.line, each.column) == (str(python.ws / "a.py"), 4, 7)
+        assert (each.place, each.line, each.column) == (str(python.ws / "a.py"), 4, 7)
         assert each.severity == "error"
         assert "nowhere" in each.message
 

@@ -155,7 +155,7 @@ async def test_a_workspace_may_be_a_link(tmp_path: Path) -> None:
     place = str(tmp_path / "real" / "a.fake")
     problems = await made.service.check([Edited(place, None, "bad\n")])
     await made.service.close()
-    assert [each.path for each in problems.found] == [place]
+    assert [each.place for each in problems.found] == [place]
 
 
 async def test_many_open_files_are_not_kept(desk: Make) -> None:

@@ -101,7 +101,7 @@ def new_problems(
             prefix = line.encode("utf-16-le")[: 2 * max(column, 0)]
             column = len(prefix.decode("utf-16-le", "ignore"))
         yield Problem(
-            path=path,
+            place=path,
             line=max(start.line, 0) + 1,
             column=min(max(column, 0), len(line)) + 1,
             severity=_SEVERITIES[each.severity],
@@ -348,13 +348,13 @@ class ServerSession:
         self._turn += 1
         turn = self._turn
         for each in edits:
-            _, before = self._waiting.get(each.path, (0, each.before))
-            self._waiting[each.path] = (turn, before)
+            _, before = self._waiting.get(each.place, (0, each.before))
+            self._waiting[each.place] = (turn, before)
         async with self._lock:
             current = [
-                Edited(each.path, self._waiting.pop(each.path)[1], each.after)
+                Edited(each.place, self._waiting.pop(each.place)[1], each.after)
                 for each in edits
-                if self._waiting.get(each.path, (0, None))[0] == turn
+                if self._waiting.get(each.place, (0, None))[0] == turn
             ]
             self.last_used = time.monotonic()
             try:
@@ -368,13 +368,13 @@ class ServerSession:
     def deliver(self, edits: Sequence[Edited]) -> None:
         """The problems of these edits were reported."""
         for each in edits:
-            self._unreported.pop(each.path, None)
+            self._unreported.pop(each.place, None)
 
     async def _compare(self, edits: Sequence[Edited]) -> list[Problem]:
         """Show all files as before, then all as after the edits, so that a change of several files
         is checked as a whole."""
         documents = self._documents or await self._open()
-        edited = {each.path for each in edits}
+        edited = {each.place for each in edits}
         # The server must read files that others changed from the disk again.
         others = {place: kind for place, kind in self._noted.items() if place not in edited}
         self._noted = {}
@@ -383,18 +383,18 @@ class ServerSession:
         documents.notify_changes(others)
         for each in edits:
             if each.before is not None:
-                documents.show(each.path, each.before)
-        kept = [each.path for each in edits if None not in (each.before, each.after)]
+                documents.show(each.place, each.before)
+        kept = [each.place for each in edits if None not in (each.before, each.after)]
         old = await documents.look(kept)
         for each in edits:
             if each.after is None:
-                documents.forget(each.path)
+                documents.forget(each.place)
             else:
-                documents.show(each.path, each.after)
-                documents.save(each.path)
-        documents.notify_changes({each.path: CREATED for each in edits if each.before is None})
-        documents.notify_changes({each.path: DELETED for each in edits if each.after is None})
-        new = await documents.look([each.path for each in edits if each.after is not None])
+                documents.show(each.place, each.after)
+                documents.save(each.place)
+        documents.notify_changes({each.place: CREATED for each in edits if each.before is None})
+        documents.notify_changes({each.place: DELETED for each in edits if each.after is None})
+        new = await documents.look([each.place for each in edits if each.after is not None])
         documents.forget_oldest(keep=len(new))
         found: list[Problem] = []
         for place, state in new.items():

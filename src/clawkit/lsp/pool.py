@@ -125,19 +125,19 @@ class Pool:
         the next check is faster."""
         merged: dict[str, Edited] = {}
         for edit in edits:
-            first = merged.get(edit.path, edit)
-            merged[edit.path] = replace(edit, before=first.before)
+            first = merged.get(edit.place, edit)
+            merged[edit.place] = replace(edit, before=first.before)
         edits = tuple(merged.values())
         by_server: dict[tuple[LanguageServer, str], list[Edited]] = {}
         room = MAX_TEXTS
         for edit in edits:
-            within = [each for each in self._folders if is_below(edit.path, each)]
+            within = [each for each in self._folders if is_below(edit.place, each)]
             size = _size(edit)
             if not within or size is None or size > room:
                 continue
             room -= size
-            for server in self._catalog.servers_for(edit.path):
-                root = _find_root(edit.path, max(within, key=len), server.root_markers)
+            for server in self._catalog.servers_for(edit.place):
+                root = _find_root(edit.place, max(within, key=len), server.root_markers)
                 by_server.setdefault((server, root), []).append(edit)
         if not by_server and not self._sessions:
             return Problems()
@@ -189,7 +189,7 @@ class Pool:
                 for session in list(self._sessions.values()):
                     session.note(changes)
         changes = {
-            edit.path: CREATED
+            edit.place: CREATED
             if edit.before is None
             else DELETED
             if edit.after is None
@@ -292,7 +292,7 @@ class Pool:
 
 def _size(edit: Edited) -> int | None:
     """Bytes of the texts of an edit; None if they are too large or not valid Unicode."""
-    texts = [text for text in (edit.path, edit.before, edit.after) if text is not None]
+    texts = [text for text in (edit.place, edit.before, edit.after) if text is not None]
     if any(len(text) > MAX_TEXT for text in texts):
         return None
     try:
@@ -313,7 +313,7 @@ def _find_root(path: str, folder: str, markers: Sequence[str]) -> str:
 
 
 def _place(each: Problem) -> tuple[object, ...]:
-    return each.path, each.line, each.column, each.message
+    return each.place, each.line, each.column, each.message
 
 
 def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:

@@ -13,7 +13,7 @@ Severity = Literal["error", "warning"]
 class Edited(Struct, frozen=True):
     """A changed file, with its text before and after; None if it did or does not exist."""
 
-    path: str
+    place: str
     """The absolute path of the file."""
     before: str | None
     after: str | None
@@ -22,7 +22,7 @@ class Edited(Struct, frozen=True):
 class Problem(Struct, frozen=True):
     """One problem in a file. Lines and columns count from 1."""
 
-    path: str
+    place: str
     line: int
     column: int
     severity: Severity

@@ -85,7 +85,7 @@ def report(
 ) -> Result:
     """The result of a change: the `texts`, then new problems."""
     start = ctx.base.rstrip("/") + "/"
-    shown = [(each.path.removeprefix(start), each) for each in problems.found[:MAX_PROBLEMS]]
+    shown = [(each.place.removeprefix(start), each) for each in problems.found[:MAX_PROBLEMS]]
     if count := len(problems.found):
         lines = [
             f"{path}:{each.line}:{each.column}: {each.severity}: {each.message}"
