@@ -117,7 +117,7 @@ async def test_there_is_one_turn_at_a_time(kit: Toolkit) -> None:
     assert_sane(heard_by(talk))
 
 
-async def test_no_message_is_added_during_compaction(kit: Toolkit) -> None:
+async def test_no_turn_starts_during_compaction(kit: Toolkit) -> None:
     gate = Gate("A summary.")
     settings = CompactionSettings(keep_recent_tokens=1)
     talk = open_talk(kit, ScriptedModel("one", gate, "two"), compaction=settings)
@@ -155,7 +155,7 @@ async def test_a_provider_that_counts_no_tokens_does_not_make_the_history_small(
     assert len(heard_by(talk).of(Compacted)) == 1
 
 
-async def test_the_last_answer_is_reported_if_it_was_not_stored(kit: Toolkit) -> None:
+async def test_a_failure_to_store_the_last_answer_is_reported(kit: Toolkit) -> None:
     gate = Gate("done")
     talk = open_talk(kit, ScriptedModel(gate, "again"))
     turn = asyncio.create_task(talk.turn("go"))

@@ -81,7 +81,7 @@ def test_modes(tmp_path: Path) -> None:
     assert none.count("\n") == 0
 
 
-def test_the_prompt_names_agent_and_workspace() -> None:
+def test_the_prompt_describes_the_agent_and_its_surroundings() -> None:
     around = PromptContext(
         "/w", name="Ada", theme="Dry humour.", sandboxed=True, owner=False, timezone="Europe/Berlin"
     )

@@ -612,9 +612,7 @@ def test_a_shell_that_is_not_allowed_names_its_script(shell: Program, workspace:
     assert judge(dotted, rules=ApprovalRules()) == found
 
 
-def test_no_entry_is_proposed_that_would_allow_changed_content(
-    shell: Program, workspace: Path
-) -> None:
+def test_no_entry_is_proposed_for_programs_that_run_code(shell: Program, workspace: Path) -> None:
     for call in (shell, program("python3 -c 'print(1)'"), program("perl -e 1")):
         found = judge(call, rules=rules_of(workspace))
         assert isinstance(found, Miss)

@@ -437,7 +437,7 @@ def test_a_choice_is_an_answer(choice: str, extent: str | None, expected: Answer
         (QUESTION, "allow-always", None, "only a one-time approval was offered"),
     ],
 )
-def test_a_contradictory_choice_is_reported(
+def test_an_invalid_choice_is_reported(
     question: Question, choice: str, extent: str | None, message: str
 ) -> None:
     with pytest.raises(ToolInputError, match=message) as caught:

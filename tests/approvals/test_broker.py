@@ -392,7 +392,7 @@ async def test_a_question_that_times_out_is_denied(waiting: PendingStore) -> Non
 
 
 @pytest.mark.parametrize("timeout_s", [0, -5, -1e300])
-async def test_with_a_timeout_of_zero_no_one_is_waited_for(
+async def test_without_time_left_no_one_is_waited_for(
     waiting: PendingStore, timeout_s: float
 ) -> None:
     answer = await Broker(waiting, approver=Silent()).ask(replace(ASKED, timeout_s=timeout_s))
@@ -511,7 +511,7 @@ async def test_a_surface_that_fails_leaves_the_others(waiting: PendingStore) -> 
     assert await task == Answer("allow", by="ada")
 
 
-async def test_an_invalid_surface_is_not_an_approval(waiting: PendingStore) -> None:
+async def test_an_invalid_approver_is_a_denial(waiting: PendingStore) -> None:
     class Sync:
         def ask(self, _request: Question) -> Answer:
             return Answer("allow")

@@ -46,7 +46,7 @@ def test_ask_cannot_be_loosened(subtests: pytest.Subtests) -> None:
 
 
 @table("wrong", ["", "Full", "everything", None])
-def test_an_unknown_word_is_an_error(wrong: Any) -> None:
+def test_an_unknown_level_is_an_error(wrong: Any) -> None:
     if wrong is None:
         assert (strictest("full", wrong), most_asking("off", wrong)) == ("full", "off")
         return

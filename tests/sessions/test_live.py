@@ -49,7 +49,7 @@ def test_what_nothing_was_said_in_is_forgotten(place: str) -> None:
     assert names(place) == ["talk"]
 
 
-def test_messages_claimed_by_another_process_are_left_alone(place: str) -> None:
+def test_a_session_that_another_process_took_over_is_left_alone(place: str) -> None:
     kept = open_kept(place)
     kept._locks.close()
     other = open_kept(place)

@@ -442,7 +442,7 @@ class Conversation(Struct, eq=False):
         """Stream one answer. If it fails, the part received so far is stored."""
         request = self._request(self.history)
         self._tell(events.RequestSent(str(self.model.ref)))
-        heard = PartialAnswer(self._tell if self._listening else None)
+        received = PartialAnswer(self._tell if self._listening else None)
         # The stream is a generator: it must be closed to end the request.
         stream = cast("AsyncIterator[Any]", self.model.stream(request))
         try:
@@ -450,18 +450,18 @@ class Conversation(Struct, eq=False):
                 async for item in items:
                     if isinstance(item, content.Assistant):
                         return item
-                    heard.take(item)
+                    received.take(item)
         except ModelError as error:
             self._tell(events.RequestFailed(error.kind, str(error)))
             if error.kind != "overflow":
-                self._keep(heard, error)
+                self._keep(received, error)
             raise
         except asyncio.CancelledError as stopped:
-            self._keep(heard, stopped)
+            self._keep(received, stopped)
             raise
         raise ModelError("malformed", f"{self.model.ref} ended its stream without an answer")
 
-    def _keep(self, heard: PartialAnswer, error: ModelError | asyncio.CancelledError) -> None:
+    def _keep(self, received: PartialAnswer, error: ModelError | asyncio.CancelledError) -> None:
         """Store the received part of an incomplete answer and its cost; its calls are not run."""
         is_error = isinstance(error, ModelError)
         stop: content.Stop = "error" if is_error else "aborted"
@@ -469,7 +469,7 @@ class Conversation(Struct, eq=False):
         usage = partial.usage if partial else content.Usage()
         self.usage = self.usage.plus(usage)
         ref, api, why = str(self.model.ref), self.model.api, str(error) if is_error else ""
-        message = content.Assistant(heard.parts(), stop, ref, api, usage, why, now_ms())
+        message = content.Assistant(received.parts(), stop, ref, api, usage, why, now_ms())
         if message.content:
             self._add(message)
         elif usage != content.Usage():

@@ -251,7 +251,7 @@ def check_sandbox(loaded: Loaded, workspace: str | None = None) -> Findings:
     yield from seen
 
 
-def _check_sandbox_of(loaded: Loaded, agent: str, given: str | None) -> Findings:
+def _check_sandbox_of(loaded: Loaded, agent: str, requested: str | None) -> Findings:
     config, agents = loaded.config, loaded.config.agents
     settings, own = agents.sandbox_of(agent), agents.get(agent).sandbox
     key = f"{agents.key_of(agent)}.sandbox" if own is not None else "agents.defaults.sandbox"
@@ -266,7 +266,7 @@ def _check_sandbox_of(loaded: Loaded, agent: str, given: str | None) -> Findings
         yield warn(what, "clawkit config set tools.exec.security allowlist")
         return
     try:
-        workspace = resolve_workspace(config, agent, given)
+        workspace = resolve_workspace(config, agent, requested)
         rules = assemble(config, Scope(agent=agent, sender=Sender(owner=True)))
     except ConfigError:
         return  # reported in the sections workspace and policy

@@ -313,7 +313,7 @@ class LiveSessions:
         self,
         key: str,
         run_id: str,
-        said: Words,
+        words: Words,
         *,
         owner: bool,
         client: str = "",
@@ -334,7 +334,7 @@ class LiveSessions:
         run = GatewayRun(run_id, key, client, digest, owner, *limits, on_text=on_text)
         self._runs[run.id] = run
         try:
-            word = said.strip() if isinstance(said, str) else ""
+            word = words.strip() if isinstance(words, str) else ""
             if word in RESETS:
                 fresh = await self.reset(key)
                 EventReporter(self._gateway, fresh).changed(reason="reset")
@@ -346,7 +346,7 @@ class LiveSessions:
             async with self._entered(key, owner=owner, opening=opening) as there:
                 if prepare is not None:
                     prepare(there.agent)
-                message = msgspec.structs.replace(as_message(said), ids=(run.id, uuid.uuid4().hex))
+                message = msgspec.structs.replace(as_message(words), ids=(run.id, uuid.uuid4().hex))
                 size = sum(len(getattr(each, "text", "")) for each in message.content)
                 body = await aside(size, self._run_store.pack, message) if client else b""
                 if run.over.is_set():

@@ -30,22 +30,22 @@ _REASON = {"expired": "timeout", "cancelled": "run-aborted"}
 log = logging.getLogger(__name__)
 
 
-def to_json(asked: StoredQuestion) -> dict[str, Any]:
+def to_json(stored: StoredQuestion) -> dict[str, Any]:
     """A question as clients see it."""
-    question, shown = asked.question, presentation(asked)
+    question, shown = stored.question, presentation(stored)
     request: dict[str, Any] = {"command": shown["commandText"], "cwd": question.cwd or None}
     request |= {key: shown[key] for key in ("host", "nodeId", "warningText", "allowedDecisions")}
     request |= {"agentId": question.agent, "sessionKey": question.session}
     request |= {"toolCallId": question.call_id or None, "toolName": question.tool}
     request |= {"title": question.title} | dict.fromkeys(("security", "ask", "resolvedPath"))
-    times = {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
-    about = {"id": asked.id, "approvalKind": "exec", "request": request, **times}
+    times = {"createdAtMs": stored.created_ms, "expiresAtMs": stored.expires_ms}
+    about = {"id": stored.id, "approvalKind": "exec", "request": request, **times}
     return about | {"clawkit": msgspec.to_builtins(question)}
 
 
-def presentation(asked: StoredQuestion) -> dict[str, Any]:
+def presentation(stored: StoredQuestion) -> dict[str, Any]:
     """The information that a person needs to answer."""
-    question = asked.question
+    question = stored.question
     # Permanent approvals are offered for the exact command.
     lasting = ["allow-always"] if any(e.extent == "exact" for e in question.lasting) else []
     return {
@@ -54,7 +54,7 @@ def presentation(asked: StoredQuestion) -> dict[str, Any]:
         "commandPreview": None,
         "warningText": "\n".join((question.description, *question.notes)).strip() or None,
         "host": question.host or "gateway",
-        "nodeId": asked.binding.get("nodeId"),
+        "nodeId": stored.binding.get("nodeId"),
         "agentId": question.agent,
         "allowedDecisions": ["allow-once", *lasting, "deny"],
     }

@@ -295,7 +295,7 @@ def rate_limited(retry_ms: int) -> GatewayError:
 
 
 def pairing_required(
-    pair: Pair, connect: Connect, request_id: str, known: KnownDevice | None
+    pair: Pair, connect: Connect, request_id: str, paired: KnownDevice | None
 ) -> GatewayError:
     """The answer to a device that waits for approval."""
     device = connect.device.id if connect.device else ""
@@ -307,8 +307,8 @@ def pairing_required(
         "requestedRole": pair.role,
         "requestedScopes": list(connect.scopes),
     }
-    if known is not None:
-        grant = known.grants.get(pair.role) or Grant()
-        details |= {"approvedRoles": list(known.grants), "approvedScopes": list(grant.scopes)}
+    if paired is not None:
+        grant = paired.grants.get(pair.role) or Grant()
+        details |= {"approvedRoles": list(paired.grants), "approvedScopes": list(grant.scopes)}
     message = f"pairing required: {_PAIRING[pair.reason]}"
     return GatewayError("NOT_PAIRED", message, details)

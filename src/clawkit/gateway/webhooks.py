@@ -151,7 +151,7 @@ class WebHooks:
         return self._map(received, key, is_github=is_github)
 
     async def _check(
-        self, request: Request, name: str, given: str = "", signature: bytes | None = None
+        self, request: Request, name: str, candidate: str = "", signature: bytes | None = None
     ) -> None:
         """Refuse a request without the secret, or without a signature by it. Wrong guesses do not
         lock out a correct one. Raises `HttpError`."""
@@ -161,11 +161,11 @@ class WebHooks:
                 self._secrets = loaded, await in_thread(hook_secrets, loaded)
         wanted = secret = self._secrets[1][name]
         if signature is not None:
-            given = request.headers.get("x-hub-signature-256", "")
+            candidate = request.headers.get("x-hub-signature-256", "")
             made = hmac.new(secret.encode(), signature, hashlib.sha256).hexdigest()
             wanted = f"sha256={made}" if secret else ""
         place = self._gateway.place_of(request.scope)
-        is_right, locked_s = same(given, wanted), self._limiter.locked_s(place)
+        is_right, locked_s = same(candidate, wanted), self._limiter.locked_s(place)
         if is_right and (not locked_s or len(secret) >= MIN_SURE):
             return
         if locked_s:

@@ -82,13 +82,13 @@ def is_in_place(record: Record, settings: Plugins, home: str) -> bool:
     return above in places or record.location in places
 
 
-def _plugins_at(place: str) -> Iterator[str]:
+def _plugins_at(root: str) -> Iterator[str]:
     """A file, a directory with `plugin.py`, or a directory of both."""
-    if not os.path.isdir(place) or os.path.lexists(os.path.join(place, MAIN)):
-        yield place
+    if not os.path.isdir(root) or os.path.lexists(os.path.join(root, MAIN)):
+        yield root
         return
-    for name in sorted(os.listdir(place)):
-        path = os.path.join(place, name)
+    for name in sorted(os.listdir(root)):
+        path = os.path.join(root, name)
         is_file = name.endswith(".py") and not name.startswith((".", "_"))
         if is_file or os.path.lexists(os.path.join(path, MAIN)):
             yield path

@@ -194,8 +194,8 @@ def _check_limit(name: str, limit: str | int | Ulimit) -> str:
     return _fit("ulimits", f"{name}={limit}", rf"{_WORD}=(-1|\d+)(:(-1|\d+))?")
 
 
-def _check_host(given: str) -> str:
-    host, _, address = given.partition(":")
+def _check_host(text: str) -> str:
+    host, _, address = text.partition(":")
     if address != "host-gateway":
         _check_address("extraHosts", address)
     return f"{_fit('extraHosts', host, _WORD)}:{address}"

@@ -481,7 +481,7 @@ def test_what_is_not_an_event_is_malformed(subtests: pytest.Subtests) -> None:
             assert caught.value.kind == "malformed"
 
 
-def test_useless_events_are_skipped(subtests: pytest.Subtests) -> None:
+def test_malformed_chunks_are_skipped(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
         {},
         {"choices": None},

@@ -122,10 +122,10 @@ async def _lookup(_caller: GatewayConnection, params: Lookup, _id: str) -> Any:
     return look_up(params.path)
 
 
-def look_up(given: str) -> dict[str, Any]:
+def look_up(requested: str) -> dict[str, Any]:
     """The answer to config.schema.lookup. Raises `GatewayError`."""
     try:
-        path = parse_path(given)
+        path = parse_path(requested)
     except PathError:
         raise invalid("config schema path not found") from None
     found = find(path)
