@@ -41,7 +41,7 @@ class Follower(SessionFollower):
         return "Type this."
 
     async def back(self) -> None: ...
-    def gone(self, error: ToolError) -> None:
+    def on_disconnected(self, error: ToolError) -> None:
         self.error = error
 
 
