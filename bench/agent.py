@@ -18,7 +18,7 @@ from typing import Any
 
 from bench import minimal_agent
 from bench.figure import Figure
-from clawkit.agent.system_prompt import Surroundings, build_prompt
+from clawkit.agent.system_prompt import PromptContext, build_prompt
 from clawkit.testing import open_kit
 
 CLAWKIT = os.path.join(os.path.dirname(sys.executable), "clawkit")
@@ -290,7 +290,7 @@ def _tokens() -> Figure:
     with tempfile.TemporaryDirectory() as place:
         kit = open_kit(place, config={"tools": {"profile": "coding"}})
         schemas = json.dumps(kit.schemas("anthropic"), separators=(",", ":"))
-        prompt = build_prompt(kit.run.tools, Surroundings(place, model="anthropic/example"))
+        prompt = build_prompt(kit.run.tools, PromptContext(place, model="anthropic/example"))
     note = f"schemas {len(schemas) // 4}, prompt {len(prompt) // 4}"
     tokens = (len(schemas) + len(prompt)) / 4
     return Figure("prompt and schemas, coding profile", tokens, "tokens", 6_000, note)

@@ -17,7 +17,7 @@ import pydantic
 import pytest
 
 from clawkit import Agent, OutputError, ToolError, TurnError, tool
-from clawkit.agent.events import Event, TextPiece, ToolHappened, TurnEnded, TurnStarted
+from clawkit.agent.events import Event, TextPiece, ToolEvent, TurnEnded, TurnStarted
 from clawkit.content import User
 from clawkit.models.protocols import ModelError
 from clawkit.testing import Gate, ScriptedModel, call, hang
@@ -249,7 +249,7 @@ async def test_a_stream_is_every_event_up_to_the_end_of_the_turn(workspace: Path
         assert isinstance(events[-1], TurnEnded)
         assert events[-1].text == "Done."
         assert "".join(each.text for each in events if isinstance(each, TextPiece)) == "Done."
-        assert any(isinstance(each, ToolHappened) for each in events)
+        assert any(isinstance(each, ToolEvent) for each in events)
         assert told == events
         more = [event async for event in agent.stream("again")]
         assert isinstance(more[-1], TurnEnded)

@@ -215,7 +215,7 @@ async def test_a_model_that_may_not_be_chosen_is_refused(workspace: Path) -> Non
             assert str(agent.conversation.model.ref) == "mine/one"
 
 
-async def test_a_tool_cannot_choose_a_model_that_nobody_can_ask(workspace: Path) -> None:
+async def test_a_tool_cannot_choose_a_model_that_no_one_can_ask(workspace: Path) -> None:
     async with ScriptedServer(then="ok") as server:
         config = service(server)
         async with Agent.open(config, workspace=workspace, session="x", owner=True) as agent:
@@ -247,7 +247,7 @@ async def test_commands_are_prepared_while_the_model_thinks(workspace: Path) -> 
         services = agent.kit.run.services
         assert isinstance(services, Services)
         turn = asyncio.ensure_future(agent.send("go"))
-        while not services.is_made(ExecHost):
+        while not services.is_created(ExecHost):
             await asyncio.sleep(0.01)
         gate.release()
         assert (await turn).how == "done"
@@ -265,7 +265,7 @@ async def test_nothing_is_prepared_for_a_run_without_commands(workspace: Path) -
         await asyncio.sleep(2 * WARM_UP_S)
         gate.release()
         await turn
-        assert not services.is_made(ExecHost)
+        assert not services.is_created(ExecHost)
 
 
 async def test_without_any_model_the_operator_answers(workspace: Path) -> None:
@@ -366,7 +366,7 @@ async def test_a_conversation_can_have_its_own_rules_for_commands(workspace: Pat
         ({"timeoutSec": 5}, "Known"),
     ],
 )
-async def test_what_is_no_setting_for_a_conversation_changes_nothing(
+async def test_what_is_not_a_setting_for_a_conversation_changes_nothing(
     workspace: Path, changes: dict[str, Any], said: str
 ) -> None:
     async with Agent.open({}, workspace=workspace, model=ScriptedModel()) as agent:

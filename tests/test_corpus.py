@@ -139,14 +139,14 @@ async def test_policy(case_id: str, workspace: Path) -> None:
     name = canonical(call["tool"])
     verdict = assembly.decision.verdicts.get(name)
     if case["expected"] == "allow":
-        assert verdict is None or verdict.kept
+        assert verdict is None or verdict.allowed
         assert result.details.get("status") != "blocked"
     elif "given twice" in result.as_text():
         assert result.details["code"] == 400
     else:
         # Not being part of this build is no refusal: policy itself must have said no.
         assert verdict is not None
-        assert not verdict.kept
+        assert not verdict.allowed
         assert result.details["status"] == "blocked"
         assert result.details["deniedReason"] == "policy"
 

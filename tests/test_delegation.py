@@ -838,7 +838,7 @@ async def test_a_program_learns_of_failures_and_can_stop_what_it_started(workspa
         assert runs_of(agent)[-1].error == "cancelled by the program"
         assert not agent.has_results
     async with Agent.open({}, workspace=workspace, model=model, keep=False) as agent:
-        with pytest.raises(ToolInputError, match="need an agent whose conversation is kept"):
+        with pytest.raises(ToolInputError, match="need an agent whose conversation is stored"):
             await agent.spawn("x")
 
 

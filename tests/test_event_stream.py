@@ -12,10 +12,10 @@ from tests.test_delegation import Answer, is_child, last_text, model_of, runs_of
 
 from clawkit import Agent
 from clawkit.agent.events import (
-    Answered,
+    AnswerStored,
     Event,
     RunEnded,
-    SubagentHappened,
+    SubagentEvent,
     TextPiece,
     TurnEnded,
     TurnStarted,
@@ -46,7 +46,7 @@ async def test_a_stream_has_the_events_of_the_whole_tree(workspace: Path) -> Non
         key = agent.store.get(leaf.session).key
     assert isinstance(heard[-1], TurnEnded)
     assert heard[-1].text == "all done"
-    below = [each for each in heard if isinstance(each, SubagentHappened)]
+    below = [each for each in heard if isinstance(each, SubagentEvent)]
     places = {(each.label, each.depth, each.run) for each in below}
     assert places == {("twig", 1, run.id), ("leaf", 2, leaf.id)}
     assert {each.session for each in below if each.depth == 2} == {key}
@@ -65,7 +65,7 @@ async def test_a_stream_of_one_turn_has_its_own_events_alone(workspace: Path) ->
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         heard = [event async for event in agent.stream("go")]
         assert [type(each) for each in heard].count(TurnEnded) == 1
-        assert not any(isinstance(each, SubagentHappened) for each in heard)
+        assert not any(isinstance(each, SubagentEvent) for each in heard)
         gate.release()
         await agent.settle()
 
@@ -80,11 +80,11 @@ async def test_a_stream_hears_sub_agents_that_were_at_work_before_it(workspace: 
         async for event in agent.stream("anything?", tree=True):
             heard.append(event)
             gate.release()
-    below = [each.event for each in heard if isinstance(each, SubagentHappened)]
-    assert [type(each) for each in below] == [Answered, TurnEnded, RunEnded]
+    below = [each.event for each in heard if isinstance(each, SubagentEvent)]
+    assert [type(each) for each in below] == [AnswerStored, TurnEnded, RunEnded]
 
 
-async def test_events_are_only_made_while_somebody_listens(workspace: Path) -> None:
+async def test_events_are_only_made_while_someone_listens(workspace: Path) -> None:
     gates = [Gate("first"), Gate("second")]
     left = list(gates)
     model = model_of([spawn(), spawn(), "x", "read", "read"], lambda _: left.pop(0))
@@ -102,11 +102,11 @@ async def test_events_are_only_made_while_somebody_listens(workspace: Path) -> N
         for gate in gates:
             gate.release()
         await turn
-    assert all(isinstance(each, SubagentHappened) for each in heard)
+    assert all(isinstance(each, SubagentEvent) for each in heard)
     assert len(heard) == 6
 
 
-async def test_a_listener_that_fails_harms_nobody(
+async def test_a_listener_that_fails_harms_no_one(
     workspace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_event: Event) -> None:
@@ -131,7 +131,7 @@ async def test_a_slow_reader_misses_pieces_but_no_message(workspace: Path) -> No
     async with Agent.open({}, workspace=workspace, model=Flood("words")) as agent:
         heard = [event async for event in agent.stream("go", tree=True)]
     assert 0 < len([each for each in heard if isinstance(each, TextPiece)]) <= MAX_BEHIND
-    assert [each.message.text for each in heard if isinstance(each, Answered)] == ["words"]
+    assert [each.message.text for each in heard if isinstance(each, AnswerStored)] == ["words"]
     assert isinstance(heard[-1], TurnEnded)
 
 
@@ -143,18 +143,18 @@ async def test_a_closed_stream_aborts_the_turn_and_is_forgotten(workspace: Path)
         agent.on_subagent_event = heard.append
         stream = agent.stream("go", tree=True)
         async for event in stream:
-            if isinstance(event, SubagentHappened):
+            if isinstance(event, SubagentEvent):
                 break
         await stream.aclose()
         with agent.conversation._alone():
             pass  # nothing is running
         assert heard[-1] == TurnEnded("aborted", usage=heard[-1].usage)  # type: ignore[union-attr]
         assert isinstance(heard[0], TurnStarted)
-        assert any(isinstance(each, SubagentHappened) for each in heard)
+        assert any(isinstance(each, SubagentEvent) for each in heard)
         assert agent.conversation.tell == heard.append
 
 
-async def test_what_a_sub_agent_does_can_be_seen_although_nobody_listens(workspace: Path) -> None:
+async def test_what_a_sub_agent_does_can_be_seen_although_no_one_listens(workspace: Path) -> None:
     waiting, steps = Gate("leaf"), []
 
     def child(request: Request) -> Answer:

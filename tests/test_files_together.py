@@ -140,7 +140,7 @@ def children() -> set[int]:
     }
 
 
-async def test_protected_files_are_changed_after_a_yes_only(tmp_path: Path) -> None:
+async def test_protected_files_are_changed_after_an_approval_only(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     approver = ScriptedApprover("allow", "no, thanks")
     hook = {"path": ".git/hooks/pre-commit", "content": "#!/bin/sh\n"}
@@ -347,7 +347,7 @@ class Swapping:
 
 
 @pytest.mark.parametrize("target", ["closed", "open", ".git/info"])
-async def test_a_yes_is_for_the_file_that_was_shown(tmp_path: Path, target: str) -> None:
+async def test_an_approval_is_for_the_file_that_was_shown(tmp_path: Path, target: str) -> None:
     for folder in (".git/hooks", ".git/info", "closed", "open"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "d").symlink_to(".git/hooks")

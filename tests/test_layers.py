@@ -40,7 +40,7 @@ LAYERS = {
     4: "tools",
     5: "agent",
     6: "runtime services telemetry agent_session session_state delegation spawn_setup worktrees "
-    "turns messenger command_check automation gateway mcp_server bundled run_skills run_memory "
+    "turns messenger command_check session_cron gateway mcp_server bundled run_skills run_memory "
     "own_files",
     7: "cli ui testing adapters",
     8: "__main__",
@@ -50,7 +50,7 @@ LAYER = {name: level for level, names in LAYERS.items() for name in names.split(
 SIDEWAYS = {
     0: {(a, b) for a in LAYERS[0].split() for b in LAYERS[0].split()},
     6: {
-        *(("runtime", "services"), ("services", "automation"), ("services", "run_skills")),
+        *(("runtime", "services"), ("services", "session_cron"), ("services", "run_skills")),
         *(("services", "run_memory"), ("run_memory", "services"), ("services", "own_files")),
         *((one, "bundled") for one in ("runtime", "services", "agent_session", "gateway")),
         ("bundled", "telemetry"),
@@ -67,7 +67,7 @@ SIDEWAYS = {
         *(("command_check", other) for other in ("runtime", "services")),
         *(
             ("gateway", other)
-            for other in ("runtime", "services", "agent_session", "command_check", "automation")
+            for other in ("runtime", "services", "agent_session", "command_check", "session_cron")
         ),
     },
     7: {("cli", "ui")},
@@ -230,7 +230,7 @@ def test_only_the_command_line_uses_the_gateway() -> None:
             "_chat",
             "_commands",
             "_follow",
-            "_lines",
+            "_line_chat",
             "_link",
             "_service",
             "_status",

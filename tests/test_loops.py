@@ -93,7 +93,7 @@ async def test_an_edit_back_and_forth_is_a_loop(workspace: Path) -> None:
     assert (workspace / "a.txt").read_text().startswith("alpha")
 
 
-async def test_a_tool_that_policy_took_away_is_refused_for_good(workspace: Path) -> None:
+async def test_a_tool_that_policy_took_away_is_refused_permanently(workspace: Path) -> None:
     config = {"tools": {"deny": ["exec"], "loopDetection": SOON}}
     async with Toolkit.open(config, workspace=workspace) as kit:
         results = [await kit.call("exec", {"command": f"echo {n}"}) for n in range(6)]

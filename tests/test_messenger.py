@@ -166,7 +166,7 @@ async def test_an_answer_that_comes_too_late_is_not_lost(workspace: Path) -> Non
         assert "> at last" in str(agent.conversation.history)
 
 
-async def test_a_late_answer_waits_for_the_next_turn_if_there_is_no_exchange(
+async def test_a_late_answer_waits_for_the_next_turn_without_an_exchange(
     workspace: Path,
 ) -> None:
     make("other", workspace)
@@ -625,7 +625,7 @@ async def test_a_session_tells_its_people_what_came_of_it(
     assert heard == delivered
 
 
-async def test_a_delivery_that_fails_harms_nobody(
+async def test_a_delivery_that_fails_harms_no_one(
     workspace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def deliver(_text: str) -> None:
@@ -884,7 +884,7 @@ async def test_settings_of_the_owner_reach_no_turn_of_a_message(workspace: Path)
         assert "Message from" in str(other.conversation.history)
 
 
-async def test_a_used_up_cost_limit_is_no_free_ticket(workspace: Path) -> None:
+async def test_an_exhausted_cost_limit_still_applies(workspace: Path) -> None:
     make("other", workspace)
     model = model_of(main=[send(), "ok"], other=lambda _: "expensive")
     async with open_main(workspace, model, ALL, max_cost=1.0) as agent:

@@ -250,7 +250,7 @@ def test_logs_hide_the_values_of_secret_names_too(subtests: pytest.Subtests) -> 
         "Authorization: Bearer $TOKEN",
     ],
 )
-def test_logs_keep_what_is_no_secret(text: str) -> None:
+def test_logs_keep_what_is_not_a_secret(text: str) -> None:
     assert PLAIN.strict(text) is text
 
 

@@ -60,7 +60,7 @@ class Swapping:
         return Answer("allow")
 
 
-async def test_a_yes_is_for_what_the_person_was_shown(workspace: Path) -> None:
+async def test_an_approval_is_for_what_the_person_was_shown(workspace: Path) -> None:
     (workspace / "docs.txt").write_text("harmless")
     (workspace / "prod.env").write_text("CANARY")
     config = rules(
@@ -73,7 +73,7 @@ async def test_a_yes_is_for_what_the_person_was_shown(workspace: Path) -> None:
     assert "CANARY" not in result.as_text()
 
 
-async def test_a_yes_does_not_carry_over_to_another_question(workspace: Path) -> None:
+async def test_an_approval_does_not_carry_over_to_another_question(workspace: Path) -> None:
     (workspace / "docs.txt").write_text("harmless")
     (workspace / "prod.env").write_text("CANARY")
     config = rules(
@@ -257,7 +257,9 @@ async def test_a_question_holds_back_only_what_could_collide(workspace: Path) ->
     assert not any(result.is_error for result in results)
 
 
-async def test_a_yes_is_not_for_another_file_that_the_same_rule_asks_about(workspace: Path) -> None:
+async def test_an_approval_is_not_for_another_file_that_the_same_rule_asks_about(
+    workspace: Path,
+) -> None:
     (workspace / "private").mkdir()
     (workspace / "private" / "harmless").write_text("fine")
     (workspace / "private" / "payroll").write_text("CANARY")

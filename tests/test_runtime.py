@@ -227,9 +227,7 @@ def test_a_model_that_cannot_be_one_is_a_configuration_error(workspace: Path) ->
 
 
 @pytest.mark.parametrize("name", ["exec", "EXEC", "Bash", "read"])
-def test_no_tool_of_the_caller_stands_in_front_of_a_built_in_one(
-    workspace: Path, name: str
-) -> None:
+def test_a_tool_of_the_caller_cannot_shadow_a_built_in_one(workspace: Path, name: str) -> None:
     with pytest.raises(RegistryError):
         Toolkit.open({}, workspace=workspace, tools=[tool(name=name)(weather_function)])
 
@@ -284,7 +282,7 @@ def test_the_workspace_is_the_one_given_else_the_agents_else_the_common_one_else
 
 
 @pytest.mark.parametrize("place", ["missing", "a.txt", "a\0b"])
-def test_a_workspace_that_is_no_directory_is_a_configuration_error(
+def test_a_workspace_that_is_not_a_directory_is_a_configuration_error(
     workspace: Path, place: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"workspace: .* is not a directory"):

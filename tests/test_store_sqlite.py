@@ -85,7 +85,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path: str) -> None:
 
 
 @pytest.mark.parametrize("application", [0, 4, 2**31 - 1])
-def test_a_file_of_somebody_else_is_left_alone(path: str, application: int) -> None:
+def test_a_file_of_someone_else_is_left_alone(path: str, application: int) -> None:
     ours = open_(path)
     add(ours, "kept")
     ours.close()

@@ -298,14 +298,14 @@ async def test_every_attempt_is_a_span_of_its_own(collector: Collector, tmp_path
     assert not collector.one("invoke_agent main").failed
 
 
-async def test_a_wait_that_is_broken_off_is_no_request(
+async def test_a_wait_that_is_broken_off_is_not_a_request(
     collector: Collector, tmp_path: Path
 ) -> None:
     chain = ModelChain([ScriptedModel(ModelError("overloaded", "later", retry_after_s=50.0))])
     waits = asyncio.Event()
 
     def tell(event: Event) -> None:
-        if type(event).__name__ == "Voided":
+        if type(event).__name__ == "AnswerRestarted":
             waits.set()
 
     task = asyncio.ensure_future(turn(on(collector), tmp_path, chain, tell=tell))
@@ -559,7 +559,7 @@ async def test_a_span_of_the_program_is_the_parent_before_the_environment(
 
 
 @pytest.mark.parametrize("given", ["", "nonsense", "00-0-0-00"])
-async def test_a_parent_that_is_none_begins_a_trace(
+async def test_an_invalid_parent_begins_a_trace(
     given: str, collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACEPARENT", given)
@@ -675,9 +675,7 @@ THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1"}
         (Otel(enabled=True), {"OTEL_SDK_DISABLED": "True"}, False),
     ],
 )
-def test_it_is_on_when_somebody_says_so(
-    settings: Otel, env: dict[str, str], expected: bool
-) -> None:
+def test_it_is_on_when_someone_says_so(settings: Otel, env: dict[str, str], expected: bool) -> None:
     assert settings.is_on(env) is expected
 
 
@@ -706,7 +704,7 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
         (CaptureContent(enabled=True, output_messages=True), {}, True),
     ],
 )
-def test_content_is_captured_when_somebody_says_so(
+def test_content_is_captured_when_someone_says_so(
     wanted: bool | CaptureContent | None, env: dict[str, str], expected: bool
 ) -> None:
     found = captured(Otel(capture_content=wanted), env)

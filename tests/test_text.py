@@ -319,7 +319,7 @@ def test_times(text: str, value: float) -> None:
 
 
 @table("text", ["", "5", "m", "5 months", "1h30", "-5m", "1.2.3s"])
-def test_what_is_no_time(text: str) -> None:
+def test_invalid_times(text: str) -> None:
     with pytest.raises(ValueError, match="invalid time"):
         parse_time(text)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clawkit import Agent
-from clawkit.agent.events import Said, TurnEnded
+from clawkit.agent.events import MessageAdded, TurnEnded
 from clawkit.content import Text, ToolResult, User
 from clawkit.core.tool import tool
 from clawkit.errors import ConflictError, ToolError
@@ -59,7 +59,7 @@ async def test_the_configured_mode_says_what_becomes_of_it(
         assert len({id(each) for each in ended}) == turns
         assert len([each for each in events if isinstance(each, TurnEnded)]) == turns
         assert "".join(said(agent)).replace("|", "") == "goonetwo"
-        steering = [each.steering for each in events if isinstance(each, Said)]
+        steering = [each.steering for each in events if isinstance(each, MessageAdded)]
         assert (True in steering) == (turns == 1)
 
 
@@ -192,7 +192,7 @@ async def test_so_many_turns_at_once_over_all_sessions(
 
 async def test_a_turn_waits_while_the_conversation_is_shortened(workspace: Path) -> None:
     async with Agent.open({}, workspace=workspace, model=ScriptedModel("ok")) as agent:
-        with agent.turns.lane.held():
+        with agent.turns.lane.paused():
             turn = agent.post("go")
             await asyncio.sleep(0)
             assert agent.conversation.history == []

@@ -11,7 +11,7 @@ from tests.agent.talking import Heard
 from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, spawn, told
 
 from clawkit import Agent
-from clawkit.agent.events import Noticed
+from clawkit.agent.events import Notice
 from clawkit.content import Summary, ToolResult, User
 from clawkit.models.protocols import ModelError, Request
 from clawkit.testing import Gate, call, calls
@@ -144,7 +144,7 @@ async def test_it_waits_for_what_is_started_in_the_same_message(workspace: Path)
         assert details(agent)["status"] == "yielded"
 
 
-async def test_nobody_waits_for_a_sub_agent_that_ends_in_silence(workspace: Path) -> None:
+async def test_a_sub_agent_that_ends_without_an_answer_is_not_waited_for(workspace: Path) -> None:
     model = model_of([spawn(), yields(), "Nothing to say."], lambda _: "ANNOUNCE_SKIP")
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         assert await agent.run("go") == "Nothing to say."
@@ -183,7 +183,7 @@ async def test_the_user_is_told_what_the_model_says_meanwhile(workspace: Path) -
     async with Agent.open({}, workspace=workspace, model=model, tell=heard) as agent:
         ended = await agent.send("go")
         assert ended.text == "I am on it."
-        assert heard.of(Noticed) == [Noticed("I am on it.")]
+        assert heard.of(Notice) == [Notice("I am on it.")]
         gate.release()
         await agent.settle()
 

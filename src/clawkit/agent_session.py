@@ -57,6 +57,7 @@ Deliver = Callable[[str], Awaitable[None]]
 """Posts text to the people of a session outside a turn of their own."""
 
 T = TypeVar("T")
+MessageInput = str | Iterable[Block]
 ConfigInput = Config | Loaded | Mapping[str, Any] | str | os.PathLike[str] | None
 
 
@@ -68,7 +69,7 @@ class Agent:
         kit: Toolkit,
         selection: ModelSelection,
         conversation: Conversation,
-        kept: LiveSession | None = None,
+        live: LiveSession | None = None,
         mode: prompts.Mode = "full",
         instructions: str = "",
         *,
@@ -77,7 +78,7 @@ class Agent:
         self.kit = kit
         self.models = selection
         self.conversation = conversation
-        self._kept = kept
+        self._live = live
         self._telemetry: EventRecorder | None = None
         self.hooks: SessionHooks | None = None  # hooks of plugins
         self._mode: prompts.Mode = mode
@@ -87,12 +88,12 @@ class Agent:
         self._sync = SyncRunner()
         self._is_pinned = is_pinned
         """Whether the model was requested explicitly."""
-        self._plain = kit.config
+        self._base_config = kit.config
         """The configuration without the overrides of this conversation."""
-        self.plain_loaded = kit.loaded
-        self._own: dict[str, Any] = {"exec": {}, "elevated": None}
-        self._lent: Mapping[str, Any] = {}
-        self.own_model: str | Model | None = None
+        self.base_loaded = kit.loaded
+        self._overrides: dict[str, Any] = {"exec": {}, "elevated": None}
+        self._temporary_overrides: Mapping[str, Any] = {}
+        self.requested_model: str | Model | None = None
         """The requested model, by name or as an object; None for the configured one."""
         self.parent: Agent | None = None  # the agent that started this sub-agent
         self.delegation: Delegation | None = None
@@ -101,11 +102,11 @@ class Agent:
         """Its messages to and from other sessions; None if the conversation is not stored."""
         self.deliver: Deliver | None = None
         self.turns = Turns(self)
-        self._runs = asyncio.Lock()
+        self._run_lock = asyncio.Lock()
         self.on_results: Callable[[], None] = lambda: None
         """Called when there are results and no turn is running to read them: call `report`."""
         self.on_subagent_event: Tell = no_listener
-        """Called with every event of all sub-agents, each a `SubagentHappened`."""
+        """Called with every event of all sub-agents, each a `SubagentEvent`."""
         self._attach()
 
     @classmethod
@@ -170,20 +171,20 @@ class Agent:
         name = choose_agent(loaded.config, agent, origin).agent
         place = resolve_workspace(loaded.config, name, workspace)
         redactor = parent.kit.run.redactor if parent else make_redactor(loaded)
-        kept = None
+        live = None
         if parent is not None and parent.store is not None:
             stored = parent.store.get(session or "", name)
-            kept = LiveSession(parent.store, stored, shares_store=True)
+            live = LiveSession(parent.store, stored, shares_store=True)
         elif keep:
             where = locate_store(loaded.config.session.store, os.environ)
             store = SessionStore(where, redactor.text)
-            kept = LiveSession.open(store, name, session, place)
+            live = LiveSession.open(store, name, session, place)
         is_sibling = parent is not None and parent.kit.run.scope.agent == name
         selection = (
             parent.models if parent and is_sibling else select_models(loaded, name, clock=clock)
         )
         try:
-            stored = kept.session if kept else Session("", "main", name)
+            stored = live.session if live else Session("", "main", name)
             chosen = stored.model_override if model is None else model
             if isinstance(chosen, str):
                 using = selection.model(chosen or None, fallbacks=fallbacks)
@@ -208,7 +209,7 @@ class Agent:
                 tools=tools,
                 hooks=hooks,
                 approver=approver,
-                delegates=kept is not None,
+                delegates=live is not None,
                 in_gateway=in_gateway,
                 in_heartbeat=in_heartbeat,
                 redactor=redactor,
@@ -220,8 +221,8 @@ class Agent:
                 "",
                 (),
                 session=stored.key,
-                transcript=kept,
-                history=kept.load() if kept else [],
+                transcript=live,
+                history=live.load() if live else [],
                 limits=limits_of(loaded.config, settings, max_turns, max_cost),
                 compaction=settings_of(
                     loaded.config, kit.run.scope, partial(selection.model, strict=True)
@@ -231,33 +232,33 @@ class Agent:
                 tell=no_listener if tell is None else tell,
             )
             is_pinned = bool(chosen) or bool(selection.catalog.candidates())
-            made = cls(kit, selection, talk, kept, mode, instructions, is_pinned=is_pinned)
-            made.own_model, made.deliver = chosen or None, deliver
-            if kept:
-                talk.is_flushed, talk.on_flush = kept.is_flushed, kept.mark_flushed
-            made._join(parent)
+            opened = cls(kit, selection, talk, live, mode, instructions, is_pinned=is_pinned)
+            opened.requested_model, opened.deliver = chosen or None, deliver
+            if live:
+                talk.is_flushed, talk.on_flush = live.is_flushed, live.mark_flushed
+            opened._join_tree(parent)
             if parent is not None:
-                made.plain_loaded = parent.plain_loaded
+                opened.base_loaded = parent.base_loaded
             state = stored.state
             own = {"exec": state.get("exec") or {}, "elevated": state.get("elevated")}
             # The owner's overrides do not apply to other people in this session.
-            if own != made._own and kit.run.scope.sender.owner and overrides:
-                made._use(own)
+            if own != opened._overrides and kit.run.scope.sender.owner and overrides:
+                opened._set_overrides(own)
             diagnostics, services = loaded.config.diagnostics, kit.run.services
             is_traced = diagnostics.enabled and diagnostics.otel.is_on(os.environ)
             if isinstance(services, Services) and (is_traced or loaded.config.plugins):
-                made._telemetry = services.provide_role("telemetry")
-            if made._telemetry is not None:
-                talk.tell = made._telemetry.beside(talk.tell)
+                opened._telemetry = services.provide_role("telemetry")
+            if opened._telemetry is not None:
+                talk.tell = opened._telemetry.beside(talk.tell)
             if (hooked := kit.session_hooks()) is not None:
-                made.hooks, talk.persist = hooked, hooked.persist
+                opened.hooks, talk.persist = hooked, hooked.persist
             with suppress(RuntimeError):  # no event loop yet: done when the agent is entered
-                made.turns.enter()
+                opened.turns.enter()
         except BaseException:
-            if kept:
-                kept.close()
+            if live:
+                live.close()
             raise
-        return made
+        return opened
 
     async def __aenter__(self) -> Agent:
         self.turns.enter()
@@ -301,8 +302,8 @@ class Agent:
             if self.parent is None or self.parent.models is not self.models:
                 await self.models.close()
             self.turns.leave()
-            if self._kept:
-                self._kept.close()
+            if self._live:
+                self._live.close()
             if self._telemetry:
                 await self._telemetry.close()
 
@@ -311,7 +312,7 @@ class Agent:
         """Warnings about the configuration, one sentence each."""
         return (*self.kit.warnings, *(self._telemetry.warnings if self._telemetry else ()))
 
-    def post(self, said: Words, *, mode: QueueMode | None = None) -> asyncio.Future[TurnEnded]:
+    def post(self, message: Words, *, mode: QueueMode | None = None) -> asyncio.Future[TurnEnded]:
         """Post a message without waiting; the future resolves to the turn that reads it.
 
         `mode` is how it is handled during a turn: `steer` (read before the model's next answer),
@@ -319,16 +320,16 @@ class Agent:
         `interrupt` (stop the current turn first); the default is `messages.queue.mode`. Cancelling
         the future withdraws an unread message. Raises `ConflictError` if the queue is full.
         """
-        return self.turns.post(said, mode)
+        return self.turns.post(message, mode)
 
-    async def send(self, said: Words) -> TurnEnded:
+    async def send(self, message: Words) -> TurnEnded:
         """Run one turn for a message, after any running turn. Cancel the task to abort it."""
-        return await self.turns.send(said)
+        return await self.turns.send(message)
 
-    async def work(self, said: Words, schema: str = "") -> TurnEnded:
+    async def work(self, message: Words, schema: str = "") -> TurnEnded:
         """Run turns for a message until all sub-agents are done and the model has read their
         results; returns the last turn."""
-        ended = await self.turns.send(said, schema)
+        ended = await self.turns.send(message, schema)
         if ended.how != "done":
             return ended
         return await self.turns.settle(schema, all_turns=self.parent is not None) or ended
@@ -353,7 +354,7 @@ class Agent:
         not complete, `ToolInputError` if it cannot be started.
         """
         if self.delegation is None:
-            raise ToolInputError("sub-agents need an agent whose conversation is kept")
+            raise ToolInputError("sub-agents need an agent whose conversation is stored")
         schema = json.loads(schema_of(output_type)) if output_type is not None else None
         request = SpawnRequest(task, output_schema=schema, is_told=False, **options)
         run = await self.delegation.result(request)
@@ -370,35 +371,35 @@ class Agent:
         """Run a turn in which the model reads the reports of sub-agents; None if there are none."""
         return await self.turns.report()
 
-    def _join(self, parent: Agent | None) -> None:
+    def _join_tree(self, parent: Agent | None) -> None:
         """Join the tree of sessions, below `parent` if this is a sub-agent."""
-        if self._kept is None:
+        if self._live is None:
             return
         self.parent = parent
-        session = self._kept.session
+        session = self._live.session
         if parent is not None and parent.delegation is not None:
             subagents = parent.delegation.subagents
         else:
-            subagents = Subagents(session, self._kept.store, wind_up)
+            subagents = Subagents(session, self._live.store, wind_up)
         self.delegation = delegation = Delegation(self, session, subagents)
         self.delegation.join()
-        self.messenger = messenger = SessionMessenger(self, session, self._kept.store)
+        self.messenger = messenger = SessionMessenger(self, session, self._live.store)
         self.conversation.spent_elsewhere = lambda: delegation.spent_elsewhere() + messenger.spent
         self._attach()
 
-    def stream(self, said: str | Iterable[Block], *, tree: bool = False) -> AsyncGenerator[Event]:
+    def stream(self, message: MessageInput, *, tree: bool = False) -> AsyncGenerator[Event]:
         """The events of one turn as they happen; the last one is its `TurnEnded`. With `tree`, also
         those of all sub-agents, until they are done and the model has read their results. Closing
         the iterator aborts the turn."""
-        return stream_events(self, said, tree=tree)
+        return stream_events(self, message, tree=tree)
 
     @overload
-    async def run(self, said: str | Iterable[Block], *, output_type: None = None) -> str: ...
+    async def run(self, message: MessageInput, *, output_type: None = None) -> str: ...
     @overload
-    async def run(self, said: str | Iterable[Block], *, output_type: type[T]) -> T: ...
+    async def run(self, message: MessageInput, *, output_type: type[T]) -> T: ...
     @overload  # for types such as `City | None`, which are not a `type`
-    async def run(self, said: str | Iterable[Block], *, output_type: Any) -> Any: ...
-    async def run(self, said: str | Iterable[Block], *, output_type: Any = None) -> Any:
+    async def run(self, message: MessageInput, *, output_type: Any) -> Any: ...
+    async def run(self, message: MessageInput, *, output_type: Any = None) -> Any:
         """Send a message and return the model's last answer, once its sub-agents are done as well;
         with `output_type` (a msgspec struct, a dataclass, a pydantic model) an object of that type.
 
@@ -407,8 +408,8 @@ class Agent:
         Concurrent calls run one after the other.
         """
         schema = schema_of(output_type) if output_type is not None else ""
-        async with self._runs:
-            text = await self._answer(said, schema)
+        async with self._run_lock:
+            text = await self._answer(message, schema)
             if output_type is None:
                 return text
             try:
@@ -418,24 +419,24 @@ class Agent:
             try:
                 return read_output(output_type, text)
             except ValueError as error:
-                said = f"the answer does not match {name_of(output_type)}: {error}"
-                raise OutputError(said, text=text) from error
+                problem = f"the answer does not match {name_of(output_type)}: {error}"
+                raise OutputError(problem, text=text) from error
 
-    async def _answer(self, said: str | Iterable[Block], schema: str) -> str:
-        ended = await self.work(said, schema)
+    async def _answer(self, message: MessageInput, schema: str) -> str:
+        ended = await self.work(message, schema)
         if ended.how != "done":
             raise TurnError(ended.error or f"the turn ended: {ended.how}", how=ended.how)
         return ended.text
 
     @overload
-    def run_sync(self, said: str | Iterable[Block], *, output_type: None = None) -> str: ...
+    def run_sync(self, message: MessageInput, *, output_type: None = None) -> str: ...
     @overload
-    def run_sync(self, said: str | Iterable[Block], *, output_type: type[T]) -> T: ...
+    def run_sync(self, message: MessageInput, *, output_type: type[T]) -> T: ...
     @overload
-    def run_sync(self, said: str | Iterable[Block], *, output_type: Any) -> Any: ...
-    def run_sync(self, said: str | Iterable[Block], *, output_type: Any = None) -> Any:
+    def run_sync(self, message: MessageInput, *, output_type: Any) -> Any: ...
+    def run_sync(self, message: MessageInput, *, output_type: Any = None) -> Any:
         """`run`, for programs without an event loop. Raises RuntimeError if one is running."""
-        return self._sync.run(self.run(said, output_type=output_type))
+        return self._sync.run(self.run(message, output_type=output_type))
 
     async def attach(self, path: str | os.PathLike[str]) -> Image:
         """Load an image from the person's disk, scaled to fit. Raises `ToolInputError`."""
@@ -475,7 +476,7 @@ class Agent:
         )
         confines: Any = run.services[Confines] if run.scope.sandboxed else None
         project = confines.project if confines is not None else ""
-        around = prompts.Surroundings(
+        context = prompts.PromptContext(
             run.scope.base(run.workspace),
             run.scope.agent,
             agent.identity.name or agent.name or "",
@@ -493,7 +494,7 @@ class Agent:
             self.skills.prompt if self.skills else "",
             cites(config, run.scope),
         )
-        return prompts.build_prompt(self.kit.assembly.direct, around, files)
+        return prompts.build_prompt(self.kit.assembly.direct, context, files)
 
     @property
     def skills(self) -> SkillSnapshot | None:
@@ -505,9 +506,9 @@ class Agent:
         """Switch to another model from the next request on; empty for the configured one."""
         model = self.models.model(name or None)
         self._change_model(model)
-        self.own_model = name or None
-        if self._kept:
-            self._kept.update(model_override=str(model.ref) if name else "")
+        self.requested_model = name or None
+        if self._live:
+            self._live.update(model_override=str(model.ref) if name else "")
 
     def _change_model(self, model: Model) -> None:
         self.conversation.model = model
@@ -516,47 +517,46 @@ class Agent:
         self.refresh()
 
     def use_thinking(self, level: Level) -> None:
-        """Set the thinking level of this conversation. Raises `ToolInputError` for an unknown
-        one."""
+        """Set the thinking level of this conversation. Raises `ToolInputError` if it is unknown."""
         check_thinking(level)
         self.conversation.thinking = level
-        if self._kept:
-            self._kept.update(thinking=level)
+        if self._live:
+            self._live.update(thinking=level)
 
     def use_exec(self, changes: Mapping[str, Any]) -> None:
         """Override settings of exec for this conversation; an empty mapping removes the overrides.
         Raises `ConfigError` for an unknown or invalid setting."""
-        self._use(self._own | {"exec": dict(changes)})
+        self._set_overrides(self._overrides | {"exec": dict(changes)})
 
     def use_elevated(self, level: str | None) -> None:
         """Override the elevated mode (off, on, ask, full) of this conversation; None removes it.
         Raises `ConfigError` for an unknown mode."""
-        self._use(self._own | {"elevated": level})
+        self._set_overrides(self._overrides | {"elevated": level})
 
-    def lend(self, own: Mapping[str, Any]) -> None:
+    def set_temporary_overrides(self, overrides: Mapping[str, Any]) -> None:
         """Override `exec` and `elevated` on top of `use_exec` and `use_elevated`, without storing
         it; an empty mapping ends it. Raises `ConfigError` for an unknown or invalid setting."""
-        self._apply(self._own, own)
+        self._apply_overrides(self._overrides, overrides)
 
     @property
     def has_overrides(self) -> bool:
         """Whether the owner has overridden settings in this conversation, or in its parent's."""
-        own = {**self._own, **self._lent}
+        own = {**self._overrides, **self._temporary_overrides}
         is_set = bool(own["exec"]) or own["elevated"] is not None
         return is_set or (self.parent is not None and self.parent.has_overrides)
 
-    def _use(self, own: dict[str, Any]) -> None:
+    def _set_overrides(self, overrides: dict[str, Any]) -> None:
         """Apply overrides to this conversation; they are stored with the conversation."""
-        self._apply(own, self._lent)
-        if self._kept:
-            self._kept.update(state=own)
+        self._apply_overrides(overrides, self._temporary_overrides)
+        if self._live:
+            self._live.update(state=overrides)
 
-    def _apply(self, own: dict[str, Any], lent: Mapping[str, Any]) -> None:
+    def _apply_overrides(self, overrides: dict[str, Any], temporary: Mapping[str, Any]) -> None:
         from clawkit.agent.session_overrides import with_overrides
 
         agent = self.kit.run.scope.agent
-        self.kit.alter(config=with_overrides(self._plain, agent, {**own, **lent}))
-        self._own, self._lent = own, lent
+        self.kit.alter(config=with_overrides(self._base_config, agent, {**overrides, **temporary}))
+        self._overrides, self._temporary_overrides = overrides, temporary
         self._attach()
         self.refresh()
 
@@ -565,8 +565,8 @@ class Agent:
         run, talk = self.kit.run, self.conversation
         self.models.learn = run.redactor.learn
         self.models.learn(self.models.catalog.secrets)
-        if self._kept:
-            self._kept.store.redact = run.redactor.text
+        if self._live:
+            self._live.store.redact = run.redactor.text
         if isinstance(run.services, Services):
             run.services.fill(SessionState, self._state)
             run.services.fill(Completions, lambda: Completions(self.models, talk))
@@ -582,19 +582,19 @@ class Agent:
     @property
     def session(self) -> Session | None:
         """The stored session; None if the conversation is not stored."""
-        return self._kept.session if self._kept else None
+        return self._live.session if self._live else None
 
     @property
     def session_id(self) -> str:
         """The id of the stored session; empty if the conversation is not stored."""
-        return self._kept.id if self._kept else ""
+        return self._live.id if self._live else ""
 
     @property
     def last_number(self) -> int:
         """The number of the last stored message."""
-        return self._kept.last if self._kept else 0
+        return self._live.last if self._live else 0
 
     @property
     def store(self) -> SessionStore | None:
         """The store of the session; None if the conversation is not stored."""
-        return self._kept.store if self._kept else None
+        return self._live.store if self._live else None

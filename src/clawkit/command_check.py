@@ -37,7 +37,7 @@ class Checker:
     def __init__(self, loaded: Loaded, scope: Scope, workspace: str | None = None) -> None:
         """`workspace` replaces the configured one."""
         self._loaded, self._scope, self._workspace = loaded, scope, workspace
-        self._here = resolve_workspace(loaded.config, scope.agent, workspace)
+        self._workspace_path = resolve_workspace(loaded.config, scope.agent, workspace)
         self._env: dict[str, str] = {}
         self._rules = assemble(loaded.config, scope)
         self.backend = ""
@@ -53,9 +53,9 @@ class Checker:
 
     def _prepare(self, case: object) -> tuple[Judge, ExecRequest]:
         given = _read_case(case)
-        cwd = os.path.normpath(os.path.join(self._here, given.cwd or ""))
+        cwd = os.path.normpath(os.path.join(self._workspace_path, given.cwd or ""))
         # A directory in the case is the workspace, unless one was passed to the constructor.
-        place, scope = self._here if self._workspace else cwd, self._scope
+        place, scope = self._workspace_path if self._workspace else cwd, self._scope
         services = Services(self._loaded, scope, place, rules=self._rules)
         wanted = self._find_place(given, services)
         if given.env is None and not self._env:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from clawkit import spawn_setup
-from clawkit.agent.events import Event, Relay, RunEnded, SubagentHappened
+from clawkit.agent.events import Event, Relay, RunEnded, SubagentEvent
 from clawkit.agent.output import AGAIN, read_value
 from clawkit.call_summary import summarize_params
 from clawkit.config.sections.agents import SubagentSettings
@@ -168,7 +168,7 @@ class Delegation:
             )
         timeout_s = settings.run_timeout_seconds if request.timeout_s is None else request.timeout_s
         files = spawn_setup.check_files(request, config, target)
-        place, worktree = self._place(target), None
+        place, worktree = self._workspace_of(target), None
         if request.worktree:
             worktree = spawn_setup.plan_worktree(config, target, place, self._session.key)
         keeps = config.tools.sessions_spawn.attachments.retain_on_session_keep
@@ -212,18 +212,18 @@ class Delegation:
     def _open_child(self, spec: Spec, session: Session) -> ChildAgent:
         """Open the agent for a sub-agent's session, with at most the rights of this one."""
         agent, run = self._agent, self._agent.kit.run
-        child = ChildAgent(spec, session, self._place(spec.agent), self)
+        child = ChildAgent(spec, session, self._workspace_of(spec.agent), self)
         if spec.worktree:
             private_dir(spec.workspace)
         # Settings of this conversation alone do not apply to other agents.
         is_same = spec.agent == self._session.agent
         has_own_model = not is_same and agent.kit.config.agents.get(spec.agent).model
         child.agent = type(agent).open(
-            agent.kit.loaded if is_same else agent.plain_loaded,
+            agent.kit.loaded if is_same else agent.base_loaded,
             workspace=spec.workspace,
             agent=spec.agent,
             session=session.id,
-            model=spec.model or (None if has_own_model else agent.own_model),
+            model=spec.model or (None if has_own_model else agent.requested_model),
             fallbacks=spec.fallbacks,
             instructions=spawn_setup.instruct(RULES.format(spec.requester.key), spec, session.key),
             thinking=spec.thinking,
@@ -292,15 +292,15 @@ class Delegation:
         name, *others = (str(agent.models.find(each)) for each in (set_.primary, *set_.fallbacks))
         return _Choice(name, name, tuple(others))
 
-    def _place(self, target: str) -> str:
+    def _workspace_of(self, target: str) -> str:
         """The workspace of a sub-agent: its requester's, or that of the other agent."""
         agents = self._agent.kit.config.agents
         own = agents.get(target).workspace if target != self._session.agent else None
-        return os.path.abspath(os.path.expanduser(own)) if own else self._agent.kit.place
+        return os.path.abspath(os.path.expanduser(own)) if own else self._agent.kit.host_workspace
 
-    def _cwd(self, request: SpawnRequest, target: str, place: str) -> str:
+    def _cwd(self, request: SpawnRequest, target: str, workspace: str) -> str:
         """The working directory of a sub-agent: that of its requester unless one is requested."""
-        if place != self._agent.kit.place:
+        if workspace != self._agent.kit.host_workspace:
             if request.cwd:
                 raise ToolInputError(f"cwd: {target!r} has its own workspace")
             return ""
@@ -308,7 +308,7 @@ class Delegation:
         if request.cwd and sandbox.mode != "off" and sandbox.access() != "rw":
             raise ToolInputError("cwd: the sandbox has another workspace (sandbox.workspaceAccess)")
         return spawn_setup.resolve_cwd(
-            place, self._agent.kit.run.scope.cwd, request.cwd, is_there=not request.worktree
+            workspace, self._agent.kit.run.scope.cwd, request.cwd, is_there=not request.worktree
         )
 
     @property
@@ -324,7 +324,7 @@ class Delegation:
             return False
         return rest.is_over or not self.active()
 
-    def rest(self, timeout_s: float | None) -> bool:
+    def await_reports(self, timeout_s: float | None) -> bool:
         talk = self._agent.conversation
         if not talk.is_in_turn:
             raise ToolInputError("there is no running turn to end")
@@ -484,10 +484,10 @@ class ChildAgent:
         root = by.root
         self.tell = Relay(lambda: root.on_subagent_event, self._mark)
 
-    def _mark(self, event: Event) -> SubagentHappened:
+    def _mark(self, event: Event) -> SubagentEvent:
         run, session = self._tree.run_of(self._session.id), self._session
         place = (session.label, self._spec.depth, run.id if run else "", session.key)
-        return SubagentHappened(*place, event)
+        return SubagentEvent(*place, event)
 
     @property
     def step(self) -> str:

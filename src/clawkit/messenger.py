@@ -148,7 +148,7 @@ class SessionMessenger:
     # Outgoing
 
     def main_of(self, agent: str, check: Callable[[Session], None]) -> Session:
-        config = self.agent.plain_loaded.config
+        config = self.agent.base_loaded.config
         name, agents = agent.strip().lower(), config.agents
         known = sorted({self._session.agent, agents.default_id(), *agents.by_id()})
         if name not in known:
@@ -163,7 +163,7 @@ class SessionMessenger:
                 f"the agent {name!r} has no main session yet; its owner can start it"
             )
         place = agents.get(name).workspace or agents.defaults.workspace
-        place = os.path.abspath(os.path.expanduser(place or self.agent.kit.place))
+        place = os.path.abspath(os.path.expanduser(place or self.agent.kit.host_workspace))
         return self._store.create(name, workspace=place, name=config.session.main_key)
 
     async def send(
@@ -258,7 +258,7 @@ class SessionMessenger:
             return bool(there.kit.run.scope.sandboxed)
         if self._session.id in self._store.lineage(target.id):
             return True  # sub-agents of a sandboxed session are sandboxed
-        config = self.agent.plain_loaded.config
+        config = self.agent.base_loaded.config
         return config.agents.sandbox_of(target.agent).covers(target.key)
 
     @property
@@ -278,7 +278,7 @@ class SessionMessenger:
         own, is_below = self.agent.kit.run.scope, self._session.id in self._store.lineage(target.id)
         if scope is None:
             return is_below
-        is_same = target.agent == own.agent and workspace == self.agent.kit.place
+        is_same = target.agent == own.agent and workspace == self.agent.kit.host_workspace
         return (is_below or is_same) and _people(scope) == _people(own)
 
     @property
@@ -320,7 +320,7 @@ class SessionMessenger:
         while (there := lanes.open.get(target.id)) is not None:
             if not there.turns.lane.is_closed:
                 return there.messenger if self._may_steer(target, there) else "rights"
-            await there.turns.left.wait()
+            await there.turns.closed.wait()
         run = self._store.runs.of_session(target.id)
         if run is not None and not run.is_over:
             return "waits"
@@ -358,18 +358,18 @@ class SessionMessenger:
             del self._guests[id_]
             await unbroken(guest.close())
 
-    def _may_steer(self, target: Session, there: Agent) -> bool:
+    def _may_steer(self, target: Session, recipient: Agent) -> bool:
         """Whether a turn of that agent has no more rights than this one."""
-        own, other = self.agent.kit, there.kit.run
-        if there is self.agent:
+        own, other = self.agent.kit, recipient.kit.run
+        if recipient is self.agent:
             return True
-        if there.has_overrides or other.scope.sender.owner > own.run.scope.sender.owner:
+        if recipient.has_overrides or other.scope.sender.owner > own.run.scope.sender.owner:
             return False
-        if not self._may_begin(target, other.scope, there.kit.place):
+        if not self._may_begin(target, other.scope, recipient.kit.host_workspace):
             return False
-        if there.kit.extra_tools != own.extra_tools:
+        if recipient.kit.extra_tools != own.extra_tools:
             return False
-        if not self._is_unrestricted and there.kit.approver is not own.approver:
+        if not self._is_unrestricted and recipient.kit.approver is not own.approver:
             return False
         if self._is_unrestricted and other.scope.agent != self._session.agent:
             return True
@@ -378,15 +378,15 @@ class SessionMessenger:
     def _open(self, target: Session) -> Agent:
         """Open an agent for a session, with at most the rights of this one."""
         agent, run = self.agent, self.agent.kit.run
-        key, config = parse_key(target.key), agent.plain_loaded.config
+        key, config = parse_key(target.key), agent.base_loaded.config
         own = config.agents.get(target.agent).max_cost or config.agents.defaults.max_cost
         limits = (agent.conversation.limits.max_cost, own)
         # Another agent keeps its own tools if the requester could use it directly anyway.
         is_free = self._is_unrestricted and target.agent != self._session.agent and not key.depth
         covered = config.agents.sandbox_of(target.agent).covers(target.key)
-        model = agent.own_model
+        model = agent.requested_model
         return type(agent).open(
-            agent.plain_loaded,
+            agent.base_loaded,
             workspace=target.workspace,
             agent=target.agent,
             session=target.id,

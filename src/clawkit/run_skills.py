@@ -42,21 +42,22 @@ class RunSkills(Struct, eq=False):
     folders: list[str] = []
     """Shared with the sandbox and the path rules, which read it at every decision."""
 
-    def refresh(self, place: str) -> bool:
-        """Find the skills, including those of the workspace at `place`, and read changed ones;
+    def refresh(self, workspace: str) -> bool:
+        """Find the skills, including those of the workspace, and read changed ones;
         returns whether `folders` changed."""
         settings = self.loaded.config.skills
         extra = settings.load.extra_dirs if settings else ()
-        dirs = paths.skill_dirs(os.environ, place, (*self.brought, *extra))
+        dirs = paths.skill_dirs(os.environ, workspace, (*self.brought, *extra))
         is_known = self.snapshot is not None
         if not (is_known or dirs) or (is_known and settings and not settings.load.watch):
             return False
         from clawkit.skills.discovery import SkillRoot
 
-        roots = [SkillRoot(path, kind, place if kind == "workspace" else "") for path, kind in dirs]
+        tops = {"workspace": workspace}
+        roots = [SkillRoot(path, kind, tops.get(kind, "")) for path, kind in dirs]
         self.snapshot = self.read(roots, self.snapshot)
         # The agent can already read what it can change. Not shared, since it could become a link.
-        own = [*map(os.path.realpath, self._writable(place))]
+        own = [*map(os.path.realpath, self._writable(workspace))]
         folders = [
             each
             for each in self.snapshot.folders
@@ -66,8 +67,8 @@ class RunSkills(Struct, eq=False):
         self.folders[:] = folders
         return has_changed
 
-    def read(self, roots: Sequence[SkillRoot], known: SkillSnapshot | None = None) -> SkillSnapshot:
-        """The skills below some directories; `known` if no file has changed."""
+    def read(self, roots: Sequence[SkillRoot], last: SkillSnapshot | None = None) -> SkillSnapshot:
+        """The skills below some directories; `last` if no file has changed."""
         from shutil import which
 
         from clawkit.config.sections.skills import Skills
@@ -78,8 +79,8 @@ class RunSkills(Struct, eq=False):
         config, env = self.loaded.config, {**os.environ, **self.loaded.env}
         settings, own = config.skills or Skills(), config.agents.get(self.agent)
         limits, found = settings.limits, scan(roots, settings.limits)
-        if known is not None and known.candidates == found:
-            return known
+        if last is not None and last.candidates == found:
+            return last
         if own.skills_limits and own.skills_limits.max_skills_prompt_chars is not None:
             chars = own.skills_limits.max_skills_prompt_chars
             limits = msgspec.structs.replace(limits, max_skills_prompt_chars=chars)
@@ -94,10 +95,10 @@ class RunSkills(Struct, eq=False):
         writable = self._writable(self.workspace) if self.is_confined else ("/",)
         return SkillSnapshot(found, facts, limits, writable)
 
-    def _writable(self, place: str) -> tuple[str, ...]:
+    def _writable(self, workspace: str) -> tuple[str, ...]:
         """The directories that the agent can change without asking, if it is confined to them."""
-        given = (os.path.join(place, os.path.expanduser(each)) for each in self.write_roots)
-        return (place, *given)
+        given = (os.path.join(workspace, os.path.expanduser(each)) for each in self.write_roots)
+        return (workspace, *given)
 
     def variables(self) -> dict[str, str]:
         """Variables of skills for commands that may leave the sandbox. Variables with an unreadable

@@ -52,7 +52,7 @@ class Toolkit:
         loaded: Loaded,
         assembly: Assembly,
         run: Run,
-        place: str,
+        host_workspace: str,
         on_event: OnEvent | None = None,
         *,
         extra: Sequence[Registered] = (),
@@ -67,7 +67,7 @@ class Toolkit:
         """The configuration and its sources."""
         self.run = run
         """The `Run` that calls are made with, for code that uses `core.call` directly."""
-        self.place = place
+        self.host_workspace = host_workspace
         """The workspace on this machine, even if the run has another one in a sandbox."""
         self.approver = approver
         self._on_event = on_event
@@ -190,7 +190,7 @@ class Toolkit:
             self.loaded,
             self.assembly,
             scope,
-            self.place,
+            self.host_workspace,
             old.hooks,
             self.approver,
             later=self._later,
@@ -352,10 +352,10 @@ def load_config(
 
 
 def resolve_workspace(
-    config: Config, agent: str, given: str | os.PathLike[str] | None = None
+    config: Config, agent: str, requested: str | os.PathLike[str] | None = None
 ) -> str:
     """The given directory, else the agent's configured one, else the current directory."""
-    for place in (given, config.agents.get(agent).workspace, config.agents.defaults.workspace):
+    for place in (requested, config.agents.get(agent).workspace, config.agents.defaults.workspace):
         if place:
             path = os.path.abspath(os.path.expanduser(os.fspath(place)))
             if not os.path.isdir(path):
@@ -404,12 +404,12 @@ def make_run(
         hooks = with_hooks(hooks, plugins)
     run = Run(
         tools=assembly.tools,
-        workspace=_place(services, scope, workspace),
+        workspace=_run_workspace(services, scope, workspace),
         scope=scope,
         refused=assembly.refused,
         rules=assembly.judge,
         hooks=hooks or Hooks(),
-        approver=_Asker(services),
+        approver=_ServiceApprover(services),
         approval_timeout_s=loaded.config.approvals.timeout_seconds,
         services=services,
         redactor=redactor,
@@ -439,7 +439,7 @@ def make_run(
     return run
 
 
-def _place(services: Services, scope: Scope, workspace: str) -> str:
+def _run_workspace(services: Services, scope: Scope, workspace: str) -> str:
     """The workspace of the run: that of the sandbox, if the session is sandboxed."""
     if not services.requires_sandbox:
         return workspace
@@ -464,7 +464,7 @@ def _make_guard(config: Config, agent: str) -> CallGuard | None:
     return LoopGuard(settings)
 
 
-class _Asker(Struct, frozen=True):
+class _ServiceApprover(Struct, frozen=True):
     """Asks through the `Approvals` service, which is created with the first question."""
 
     services: Services
@@ -486,10 +486,10 @@ def make_redactor(loaded: Loaded) -> Redactor:
     from clawkit.models.providers import known_secrets
 
     env = {**os.environ, **loaded.env}
-    around = [value for name, value in env.items() if is_secret_name(name)]
+    from_environment = [value for name, value in env.items() if is_secret_name(name)]
     try:
         return Redactor(
-            [*around, *known_secrets(loaded)], loaded.config.logging.redact_patterns or ()
+            [*from_environment, *known_secrets(loaded)], loaded.config.logging.redact_patterns or ()
         )
     except ValueError as error:
         raise ConfigError([Issue("logging.redactPatterns", str(error))]) from None

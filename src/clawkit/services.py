@@ -52,9 +52,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Factory = Callable[[], object]
 _Dirs = Sequence[str]
-_OF_THE_RUN = (ExecGate, Approvals, CronControl, InForce, NestedCalls, Redactor)
+_PER_RUN = (ExecGate, Approvals, CronControl, InForce, NestedCalls, Redactor)
 """Services that every run of an agent creates anew: they make decisions, or belong to the run."""
-_OF_THE_SETTINGS = (Memory, Searcher, WebPages)
+_PER_SETTINGS = (Memory, Searcher, WebPages)
 """Services that are created anew when settings change."""
 _FOR_COMMANDS = (
     *("sandbox.confinement", "process.supervisor", "approvals.gate", "approvals.judge"),
@@ -80,22 +80,22 @@ class Services(Mapping[type, object]):
         """`approver` asks a person; with `later`, even after the call has returned."""
         self._loaded = loaded
         self._scope = scope
-        self._workspace = self._place = workspace
+        self._workspace = self._host_workspace = workspace
         self._approver = approver
         self._later = later
         self._redactor = redactor or Redactor()
         self._rules = rules
-        self._is_inside = False
+        self._in_sandbox = False
         config = loaded.config
         self._fs: Fs = config.tools.fs.merged(config.agents.get(scope.agent).tools.fs)
         self._exec: Exec = config.tools.exec.merged(config.agents.get(scope.agent).tools.exec)
         self._sandbox: SandboxSettings = config.agents.sandbox_of(scope.agent)
         self._is_closed = False
-        self._older: Services | None = None
-        self._made: dict[type, object] = {}
+        self._previous: Services | None = None
+        self._instances: dict[type, object] = {}
         self._factories: dict[type, Factory] = {
             FileSystem: self._all_files,
-            WorkspaceFiles: lambda: self._files(held=True, roots=False),
+            WorkspaceFiles: lambda: self._files(confined=True, roots=False),
             ReadVersions: ReadVersions,
             Search: self._search,
             Diagnostics: lambda: self.provide_role("diagnostics") or NoDiagnostics(),
@@ -139,7 +139,7 @@ class Services(Mapping[type, object]):
     async def warm_up(self) -> None:
         """Load what the first command needs, and start the spawn server. Does not raise: errors are
         reported when a command starts."""
-        if Commands in self._made or self._is_closed:
+        if Commands in self._instances or self._is_closed:
             return
         import asyncio  # not needed by every command
 
@@ -151,29 +151,30 @@ class Services(Mapping[type, object]):
                 await asyncio.sleep(0)
                 importlib.import_module(f"clawkit.{module}")
 
-    def is_made(self, kind: type) -> bool:
-        return kind in self._made
+    def is_created(self, kind: type) -> bool:
+        return kind in self._instances
 
     def fill(self, kind: type, factory: Factory) -> None:
         self._factories[kind] = factory
 
-    def take_over(self, older: Services) -> None:
+    def take_over(self, previous: Services) -> None:
         """Reuse the services of an earlier run of the same agent, except those that make
         decisions."""
-        is_same = self._loaded.config is older._loaded.config
-        again = _OF_THE_RUN if is_same else (*_OF_THE_RUN, *_OF_THE_SETTINGS)
-        for kind, service in older._made.items():
+        is_same = self._loaded.config is previous._loaded.config
+        again = _PER_RUN if is_same else (*_PER_RUN, *_PER_SETTINGS)
+        for kind, service in previous._instances.items():
             if kind not in again:
-                self._made[kind] = service
+                self._instances[kind] = service
                 if configure := getattr(service, "configure", None):
                     configure(self._loaded.config)
-        older._made = {kind: older._made[kind] for kind in older._made if kind not in self._made}
-        self._older = older
+        rest = previous._instances.items()
+        previous._instances = {kind: each for kind, each in rest if kind not in self._instances}
+        self._previous = previous
 
     def __getitem__(self, kind: type[T]) -> T:
-        if kind not in self._made:
-            self._made[kind] = self._factories[kind]()
-        return cast("T", self._made[kind])
+        if kind not in self._instances:
+            self._instances[kind] = self._factories[kind]()
+        return cast("T", self._instances[kind])
 
     def __iter__(self) -> Iterator[type]:
         return iter(self._factories)
@@ -184,24 +185,23 @@ class Services(Mapping[type, object]):
     async def close(self) -> None:
         """Stop everything the services started. They can still be used, but not start commands."""
         self._is_closed = True
-        made, self._made = self._made, {}
+        made, self._instances = self._instances, {}
         # Stop commands before the sandbox they run in.
         for kind in sorted(made, key=lambda kind: kind is not Commands):
             close = getattr(made[kind], "close", None)
             if close is not None and (ending := close()) is not None:
                 await ending
-        if self._older is not None:
-            await self._older.close()
+        if self._previous is not None:
+            await self._previous.close()
 
     def provide_role(self, role: str) -> Any:
         """What the plugin in a role provides; None if there is none."""
-        return provide(role, self._around())
+        return provide(role, self._plugin_context())
 
-    def _around(self) -> PluginContext:
+    def _plugin_context(self) -> PluginContext:
         from clawkit.plugins.api import PluginContext
 
-        config = self._loaded.config
-        return PluginContext("", self._scope, self._workspace, self, config=config)
+        return PluginContext("", self._scope, self._workspace, self, config=self._loaded.config)
 
     @property
     def requires_sandbox(self) -> bool:
@@ -212,30 +212,30 @@ class Services(Mapping[type, object]):
         """Enter the sandbox; returns its workspace. Raises `SandboxUnavailableError`."""
         confines: Any = self[Confines]
         self._workspace = confines.workspace()
-        self._is_inside = True
+        self._in_sandbox = True
         return self._workspace
 
     def _all_files(self) -> Any:
-        if self._is_inside:
+        if self._in_sandbox:
             confines: Any = self[Confines]
             return confines.sandbox.files()
-        return self._files(self._fs.workspace_only)
+        return self._files(self._fs.workspace_only, roots=True)
 
     def _mounted(self, mounts: Sequence[Mount]) -> Any:
         """The file system of a sandboxed session: its own files, and read-only mounts."""
         read = [mount.source for mount in mounts if not mount.writable]
         write = [mount.source for mount in mounts if mount.writable]
-        return self._files(held=True, roots=not read, read=read, write=write)
+        return self._files(confined=True, roots=not read, read=read, write=write)
 
-    def _files(self, held: bool, roots: bool = True, *, read: _Dirs = (), write: _Dirs = ()) -> Any:
+    def _files(self, confined: bool, roots: bool, *, read: _Dirs = (), write: _Dirs = ()) -> Any:
         from clawkit.fs.local import LocalFileSystem
 
         return LocalFileSystem(
             self._workspace,
-            workspace_only=held,
+            workspace_only=confined,
             read_roots=(
                 *read,
-                *self._given(),
+                *self._session_dirs(),
                 *self.run_skills.folders,
                 *(self._fs.read_roots if roots else ()),
             ),
@@ -247,7 +247,7 @@ class Services(Mapping[type, object]):
             journals=os.path.join(os.path.realpath(paths.home(os.environ)), "changes"),
         )
 
-    def _given(self) -> tuple[str, ...]:
+    def _session_dirs(self) -> tuple[str, ...]:
         """The parts of clawkit's directory it may read: long pages, files of its task,
         worktrees."""
         env, key = os.environ, self._scope.session
@@ -263,11 +263,11 @@ class Services(Mapping[type, object]):
 
     def refresh_skills(self) -> None:
         """Find the skills of the run, and read those that have changed."""
-        is_hidden = self._is_inside and self._sandbox.access() == "none"
-        if self.run_skills.refresh(self._workspace if is_hidden else self._place):
+        is_hidden = self._in_sandbox and self._sandbox.access() == "none"
+        if self.run_skills.refresh(self._workspace if is_hidden else self._host_workspace):
             # They were created with the old folders.
             for kind in (FileSystem, Search):
-                self._made.pop(kind, None)
+                self._instances.pop(kind, None)
 
     def _own_files(self) -> tuple[str, ...]:
         """Files of clawkit outside its home directory. For anyone but the owner, and in restricted
@@ -289,9 +289,8 @@ class Services(Mapping[type, object]):
         # A workspace inside the state directory is not protected.
         is_inside = any(place.startswith(f"{each}/") for each in own)
         user = os.path.realpath(paths.expand("~", os.environ))
-        is_around = f"{user}/".startswith(f"{place.rstrip('/')}/")
-        open_ = (place,) if is_inside else ()
-        return Protection(own, open=open_, home=user if is_around else "")
+        has_home = f"{user}/".startswith(f"{place.rstrip('/')}/")
+        return Protection(own, open=(place,) if is_inside else (), home=user if has_home else "")
 
     def _secrets(self) -> tuple[str, ...]:
         from clawkit.models.providers import secret_places
@@ -299,7 +298,7 @@ class Services(Mapping[type, object]):
         return secret_places(self._loaded)
 
     def _cron(self) -> Any:
-        from clawkit.automation import SessionCron
+        from clawkit.session_cron import SessionCron
 
         return SessionCron(self._loaded, self._scope, cast("Assembly", self._rules))
 
@@ -366,7 +365,7 @@ class Services(Mapping[type, object]):
             rules = self._rules
             return files.find(self._workspace) if rules and rules.denies_files else []
 
-        around = SandboxContext(
+        context = SandboxContext(
             workspace=self._workspace,
             state=paths.home(os.environ),
             agent=self._scope.agent,
@@ -377,15 +376,15 @@ class Services(Mapping[type, object]):
             max_processes=self._exec.max_processes,
             files=self._mounted,
             denied=denied,
-            own=self._own_files(),
+            own_files=self._own_files(),
             ask_host=self._ask_host,
             reveal=self._reveal,
             protection=self.protection(),
-            given=self._given(),
+            session_dirs=self._session_dirs(),
             shared=self.run_skills.folders,
-            provide=self._plugged_sandbox(),
+            provide=self._plugin_sandbox(),
         )
-        return Confinement(settings, around)
+        return Confinement(settings, context)
 
     def _reveal(self, secret: SecretInput) -> str:
         from clawkit.config.secrets import resolve
@@ -396,13 +395,14 @@ class Services(Mapping[type, object]):
     def _mounts(self) -> Any:
         from clawkit.mcp.mounts import MountContext, Mounts
 
+        folder, set_up = paths.mcp_dir(os.environ), self._set_up_program
         secrets = self._reveal, self._redactor.learn, self._redactor.strict
-        around = MountContext(paths.mcp_dir(os.environ), self._workspace, self._cell, *secrets)
-        return Mounts(self._loaded.config, around)
+        context = MountContext(folder, self._workspace, set_up, *secrets)
+        return Mounts(self._loaded.config, context)
 
-    async def _cell(self, name: str, entry: McpServer) -> Any:
+    async def _set_up_program(self, name: str, entry: McpServer) -> Any:
         """The confinement for the program of an MCP server: only what its entry grants."""
-        from clawkit.mcp.mounts import Cell
+        from clawkit.mcp.mounts import ProgramSetup
 
         wants, env = entry.sandbox, await self[BaseEnvironment].variables()
         if cwd := entry.cwd or "":
@@ -410,7 +410,7 @@ class Services(Mapping[type, object]):
             cwd = paths.expand(cwd, os.environ)
         if not wants.enabled:
             private_dir(folder := os.path.join(paths.mcp_dir(os.environ), "run"))
-            return Cell(self[ExecHost], None, env, cwd, folder)
+            return ProgramSetup(self[ExecHost], None, env, cwd, folder)
         settings = SandboxSettings(
             mode="all",
             workspace_access=wants.workspace_access,
@@ -418,18 +418,18 @@ class Services(Mapping[type, object]):
             allow_hosts=wants.allow_hosts,
             hide_paths=self._sandbox.hide_paths,
         )
-        cell = self._confinement(settings, f"mcp:{name}")
+        run = self._confinement(settings, f"mcp:{name}")
         read = paths.resolve(wants.read_paths, os.environ)
         grants = Grants(read=read, write=paths.resolve(wants.write_paths, os.environ))
-        if why := cell.why_not_granted(grants) if cell.has_sandbox else cell.choice.reason:
+        if why := run.why_not_granted(grants) if run.has_sandbox else run.choice.reason:
             do = f"to run it unconfined, set mcp.servers.{name}.sandbox.enabled to false"
             raise ToolError(f"it cannot be confined: {why}; {do}")
-        _, hold, variables = cell.in_sandbox(grants)
+        _, hold, variables = run.in_sandbox(grants)
         proxied = {"NODE_USE_ENV_PROXY": "1"} if wants.network == "allowlist" else {}
         env = {**env, **variables, **proxied}
-        return Cell(cell.sandbox.host(), hold, env, cwd, variables["TMPDIR"], cell.close)
+        return ProgramSetup(run.sandbox.host(), hold, env, cwd, variables["TMPDIR"], run.close)
 
-    def _plugged_sandbox(self) -> Callable[[SandboxPaths], Sandbox] | None:
+    def _plugin_sandbox(self) -> Callable[[SandboxPaths], Sandbox] | None:
         """The factory of a plugin's sandbox; None if no plugin is to provide it."""
         plugins = self._loaded.config.plugins
         slot = plugins.slots.get("sandbox", "") if plugins else ""
@@ -481,7 +481,7 @@ class Services(Mapping[type, object]):
             return own
         from clawkit.plugins.hooks import HookedEnvironment
 
-        return HookedEnvironment(own, self._plugins, self._around(), self._learn_env)
+        return HookedEnvironment(own, self._plugins, self._plugin_context(), self._learn_env)
 
     def _learn_env(self, given: Mapping[str, str]) -> Mapping[str, str]:
         """The variables of a plugin, checked like the variables of a call."""
@@ -504,7 +504,8 @@ class Services(Mapping[type, object]):
     def _memory(self) -> Any:
         from clawkit.run_memory import open_run_memory
 
-        return open_run_memory(self, self._loaded, self._scope, self._place, self._redactor)
+        workspace, redactor = self._host_workspace, self._redactor
+        return open_run_memory(self, self._loaded, self._scope, workspace, redactor)
 
     def judge(self, settings: Exec | None = None) -> Judge:
         """The judge for commands of this run; `settings` replace the current ones."""
@@ -520,12 +521,12 @@ class Services(Mapping[type, object]):
         own = (state, paths.config_file(os.environ), *read, *elsewhere(self._loaded))
         places = PathRules(
             self._workspace,
-            read_roots=(*self._given(), *self._fs.read_roots),
+            read_roots=(*self._session_dirs(), *self._fs.read_roots),
             write_roots=self._fs.write_roots,
             workspace_only=self._fs.workspace_only,
             why_protected=self.protection().explain,
             own=own,
-            own_open=[paths.commands_dir(os.environ), *self._given()],
+            own_open=[paths.commands_dir(os.environ), *self._session_dirs()],
             shared=self.run_skills.folders,
             effect_on=self._effect_on,
             is_masked=is_env_file,

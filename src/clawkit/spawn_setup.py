@@ -101,8 +101,8 @@ async def check_out(worktree: Worktree, rules: Assembly, workspace: str, cwd: st
     `rules` are stricter about files in the original workspace than about their copies."""
     from clawkit.worktrees import make_worktree
 
-    def effect(top: str, name: str, place: str) -> int:
-        return _EFFECTS.index(rules.effect_on("read", os.path.join(top, name), place))
+    def effect(top: str, name: str, path: str) -> int:
+        return _EFFECTS.index(rules.effect_on("read", os.path.join(top, name), path))
 
     def is_hidden(name: str) -> bool:
         there = effect(worktree.repository, name, workspace)

@@ -228,13 +228,13 @@ def lock_within(fd: int, path: str, wait_s: float) -> None:
 
 
 @contextmanager
-def hold_lock(path: str, what: str) -> Iterator[None]:
+def hold_lock(path: str, label: str) -> Iterator[None]:
     """Hold the lock at `path`. If it is taken, raises `ConflictError` with the holder's pid."""
     try:
-        fd = _take(path, what)
+        fd = _take(path, label)
     except OSError as error:
         reason = f"{error.filename or path} {error.strerror}"
-        raise ToolError(f"{what} cannot be locked: {reason}") from error
+        raise ToolError(f"{label} cannot be locked: {reason}") from error
     try:
         yield
     finally:
@@ -266,7 +266,7 @@ def remove_lock(path: str) -> None:
         os.unlink(path)
 
 
-def _take(path: str, what: str) -> int:
+def _take(path: str, label: str) -> int:
     private_dir(os.path.dirname(path))
     while True:
         # Of any owner: root may work in the home of a user, and only processes matter here.
@@ -282,7 +282,7 @@ def _take(path: str, what: str) -> int:
         except BlockingIOError:
             who = _holder(fd)
             os.close(fd)
-            raise ConflictError(f"{what} is in use by {who}; wait until it has finished") from None
+            raise ConflictError(f"{label} is in use by {who}; wait until it has finished") from None
         except OSError:
             os.close(fd)
             raise
@@ -360,7 +360,7 @@ class Database:
     def __init__(
         self,
         path: str,
-        what: str,
+        label: str,
         application: int,
         migrations: Sequence[str],
         *,
@@ -368,7 +368,7 @@ class Database:
         outlives_power: bool = False,
         erases: bool = False,
     ) -> None:
-        """`what` is its name in messages; `application` is its SQLite application id.
+        """`label` is its name in messages; `application` is its SQLite application id.
 
         The first of the `migrations` creates the tables; each further one upgrades a file of the
         previous version. With `outlives_power` a power failure loses nothing that was written,
@@ -376,7 +376,7 @@ class Database:
         deleted data is overwritten in the file.
         """
         self.path = os.path.abspath(path)
-        self._what = what
+        self._label = label
         self._application = application
         self._migrations = tuple(migrations)
         self._lock_wait_ms = round(lock_wait_s * 1000)
@@ -408,7 +408,7 @@ class Database:
             raise self.broken(_describe(error)) from error
 
     def broken(self, why: str) -> ToolError:
-        return ToolError(f"{self.path}: {self._what} cannot be used: {why}")
+        return ToolError(f"{self.path}: {self._label} cannot be used: {why}")
 
     def close(self) -> None:
         with self.lock:

@@ -31,12 +31,12 @@ def truncate(text: str, columns: int) -> str:
 
 
 def wrap(
-    text: str, columns: int, first: str = "", rest: str | None = None, *, marks: int = 0
+    text: str, columns: int, first: str = "", continuation: str | None = None, *, marks: int = 0
 ) -> Iterator[str]:
     """Wrap a line into rows that leave the last column empty.
 
-    Rows end after a space if possible; `first` prefixes the first row, `rest` the others. With
-    `marks=1`, rows also fit in a terminal that gives combining marks their own column, or two
+    Rows end after a space if possible; `first` prefixes the first row, `continuation` the others.
+    With `marks=1`, rows also fit in a terminal that gives combining marks their own column, or two
     columns to symbols.
     """
     text = text.expandtabs(4)
@@ -48,7 +48,7 @@ def wrap(
             blank = text.rfind(" ", end // 2, end)
             end = blank + 1 if blank > 0 else end
         yield start + text[:end]
-        text, start = text[end:], first if rest is None else rest
+        text, start = text[end:], first if continuation is None else continuation
         if not text:
             return
 

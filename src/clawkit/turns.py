@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from clawkit.agent.events import (
     CallWritten,
     Event,
-    SubagentHappened,
+    SubagentEvent,
     Tell,
     TextPiece,
     ThinkingPiece,
@@ -59,7 +59,7 @@ class Turns:
         self._steered: dict[int, User] = {}
         self._lanes: Lanes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.left = asyncio.Event()
+        self.closed = asyncio.Event()
         self.warms_up = True
         """Whether to start the helper process of commands before the first command."""
 
@@ -74,7 +74,7 @@ class Turns:
             )
         self._loop = loop
         if self._lanes is None:
-            self._lanes = Lanes.here(agent.store.path if agent.store else "")
+            self._lanes = Lanes.of_running_loop(agent.store.path if agent.store else "")
             # The number of sub-agents is limited elsewhere.
             self.lane.slots = self._lanes.slots if agent.parent is None else None
             if agent.session_id:
@@ -85,7 +85,7 @@ class Turns:
         """Unregister, so that the session can be opened again."""
         if self._lanes is not None and self._agent.session_id:
             self._lanes.open.pop(self._agent.session_id, None)
-        self.left.set()
+        self.closed.set()
 
     @property
     def _queue(self) -> Queue:
@@ -100,7 +100,7 @@ class Turns:
 
     def post(
         self,
-        said: Words,
+        message: Words,
         mode: Mode | None = None,
         *,
         schema: str = "",
@@ -117,8 +117,8 @@ class Turns:
         queue = self._queue
         mode = mode or queue.by_channel.get(self._agent.kit.run.scope.channel, queue.mode)
         limits = self._limits if is_new else replace(self._limits, cap=None)
-        message = self._invoke_skill(as_message(said))
-        return self.lane.post(Post(message, schema, tell, begin), mode, limits, group)
+        expanded = self._invoke_skill(as_message(message))
+        return self.lane.post(Post(expanded, schema, tell, begin), mode, limits, group)
 
     def _invoke_skill(self, message: User) -> User:
         """Expand a message that begins with `/NAME` of a skill."""
@@ -129,9 +129,11 @@ class Turns:
             return message
         return replace(message, content=(Text(skills.expand(first.text)), *message.content[1:]))
 
-    async def send(self, said: Words, schema: str = "", *, tell: Tell | None = None) -> TurnEnded:
+    async def send(
+        self, message: Words, schema: str = "", *, tell: Tell | None = None
+    ) -> TurnEnded:
         """Run a separate turn for a message. Cancelling the task aborts the turn."""
-        return await self.follow(self.post(said, "followup", schema=schema, tell=tell))
+        return await self.follow(self.post(message, "followup", schema=schema, tell=tell))
 
     async def follow(self, turn: asyncio.Future[TurnEnded]) -> TurnEnded:
         """Wait for the turn of a posted message. Cancelling the task aborts the turn."""
@@ -186,9 +188,9 @@ class Turns:
             agent.kit.run.services.refresh_skills()
         await agent.update_tools()
         agent.refresh(posts[0].schema)
-        heard = talk.tell
+        listener = talk.tell
         if (tell := posts[0].tell) is not None:
-            talk.tell = both(tell, heard)
+            talk.tell = both(tell, listener)
         if (begin := posts[0].begin) is not None:
             begin()
         if agent.delegation:
@@ -213,7 +215,7 @@ class Turns:
             # Messages that did get into the transcript are marked as read in the store.
             self._unclaim([*unread, *(post.message for post in posts)])
             if tell is not None:
-                talk.tell = heard
+                talk.tell = listener
             agent.models.on_sent = lambda: None
             warming.cancel()
             await asyncio.wait({warming})
@@ -284,23 +286,23 @@ class Turns:
 
 
 async def stream_events(
-    agent: Agent, said: str | Iterable[Block], *, tree: bool
+    agent: Agent, message: str | Iterable[Block], *, tree: bool
 ) -> AsyncGenerator[Event]:
     """The events of a message's turn as they happen, with `tree` including those of all sub-agents;
     the last one is the agent's `TurnEnded`."""
     events: asyncio.Queue[Event | None] = asyncio.Queue()
 
     def put(event: Event) -> None:
-        inner = event.event if isinstance(event, SubagentHappened) else event
+        inner = event.event if isinstance(event, SubagentEvent) else event
         if events.qsize() < MAX_BEHIND or not isinstance(inner, _PIECES):
             events.put_nowait(event)
 
     before, below = agent.conversation.tell, agent.on_subagent_event
     if tree:
         agent.conversation.tell, agent.on_subagent_event = both(put, before), both(put, below)
-        work = asyncio.ensure_future(agent.work(said))
+        work = asyncio.ensure_future(agent.work(message))
     else:
-        work = asyncio.ensure_future(agent.turns.send(said, tell=put))
+        work = asyncio.ensure_future(agent.turns.send(message, tell=put))
     work.add_done_callback(lambda _: events.put_nowait(None))
     try:
         while (event := await events.get()) is not None:

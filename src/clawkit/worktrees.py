@@ -103,12 +103,12 @@ def plan_worktree(workspace: str, requester: str) -> Worktree:
     return Worktree(place, top, prefix, commit.decode().strip())
 
 
-def _has_parts_elsewhere(own: str) -> bool:
+def _has_parts_elsewhere(path: str) -> bool:
     """Whether a `.git` refers to other directories. Only for a clear error: git cannot read them,
     even if they are added later."""
-    objects = os.path.join(own, "objects")
-    links = (os.path.join(own, "commondir"), os.path.join(objects, "info", "alternates"))
-    is_link = os.path.isfile(own) or os.path.realpath(objects) != objects
+    objects = os.path.join(path, "objects")
+    links = (os.path.join(path, "commondir"), os.path.join(objects, "info", "alternates"))
+    is_link = os.path.isfile(path) or os.path.realpath(objects) != objects
     return is_link or any(map(os.path.lexists, links))
 
 
@@ -117,7 +117,7 @@ def make_worktree(worktree: Worktree, is_hidden: Callable[[str], bool]) -> None:
     in the worktree. Blocks. Raises `ToolError`, and leaves the cleanup to `finish_worktree`."""
     tree, own = worktree.tree, os.path.join(worktree.tree, ".git")
     private_dir(tree)
-    _git("init", "--quiet", "--template=", ".", cwd=tree, place=worktree.place)
+    _git("init", "--quiet", "--template=", ".", cwd=tree, directory=worktree.place)
     for name, text in (("objects/info/alternates", worktree.objects), ("HEAD", worktree.commit)):
         os.makedirs(os.path.dirname(os.path.join(own, name)), exist_ok=True)
         with open(os.path.join(own, name), "wb") as file:
@@ -139,7 +139,7 @@ def make_worktree(worktree: Worktree, is_hidden: Callable[[str], bool]) -> None:
     # Files added to the empty directory of a submodule must show up in the diff.
     links = b"".join(name + b"\0" for about, _, name in entries if about.startswith(b"160000"))
     remove = ("update-index", "-z", "--force-remove", "--stdin")
-    _git(*remove, git_dir=new, worktree=worktree, given=links)
+    _git(*remove, git_dir=new, worktree=worktree, stdin=links)
     base = _git("write-tree", git_dir=new, worktree=worktree)
     with open(os.path.join(new, "base"), "wb") as file:
         file.write(base.strip())
@@ -205,13 +205,13 @@ def _git(
     git_dir: str = "",
     repository: str = "",
     worktree: Worktree | None = None,
-    place: str = "",
-    given: bytes = b"",
+    directory: str = "",
+    stdin: bytes = b"",
     output: str = "",
 ) -> bytes:
     """The output of git, or empty with the output in the file `output`. git can read the `.git` of
-    `repository` and write below `place`; both default to those of the worktree. Raises `ToolError`,
-    a `GitError` if git itself failed."""
+    `repository` and write below `directory`; both default to those of the worktree. Raises
+    `ToolError`, a `GitError` if git itself failed."""
     program = shutil.which("git", path=DEFAULT_PATH)
     if program is None:
         raise ToolInputError("worktree: git is not installed")
@@ -220,10 +220,10 @@ def _git(
             "worktree: this system has no Landlock (Linux 5.13), and without it a repository could "
             "have git read any file"
         )
-    env, timeout_s = _ENV, TIMEOUT_S if worktree or place else PLAN_TIMEOUT_S
+    env, timeout_s = _ENV, TIMEOUT_S if worktree or directory else PLAN_TIMEOUT_S
     if worktree is not None:
         env = {**_ENV, "GIT_DIR": git_dir, "GIT_WORK_TREE": worktree.tree}
-        cwd, place, repository = worktree.tree, worktree.place, worktree.repository
+        cwd, directory, repository = worktree.tree, worktree.place, worktree.repository
     elif repository:
         cwd, env = repository, {**_ENV, "GIT_DIR": os.path.join(repository, ".git")}
     with ExitStack() as opened:
@@ -243,7 +243,7 @@ def _git(
                 hold=Hold(
                     read=(f"/proc/self/fd/{own}",) if repository else (),
                     run=SYSTEM,
-                    write=(place,) if place else (),
+                    write=(directory,) if directory else (),
                 ),
                 stdin=subprocess.PIPE,
                 stdout=open_(output, _WRITE) if output else subprocess.PIPE,
@@ -257,7 +257,7 @@ def _git(
             most = MAX_PATCH if output else MAX_FILE
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (most, most))
         try:
-            said, errors = process.communicate(given, timeout_s)
+            said, errors = process.communicate(stdin, timeout_s)
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

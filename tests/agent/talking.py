@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
-from clawkit.agent.events import Answered, Event, ResultStored, TurnEnded, TurnStarted
+from clawkit.agent.events import AnswerStored, Event, ResultStored, TurnEnded, TurnStarted
 from clawkit.agent_session import Agent
 from clawkit.content import Assistant, Message, ToolResult
 from clawkit.models.protocols import Api
@@ -94,7 +94,7 @@ def assert_sane(heard: Sequence[Event]) -> None:
     assert isinstance(heard[-1], TurnEnded)
     open_calls: list[str] = []
     for event in heard:
-        if isinstance(event, Answered):
+        if isinstance(event, AnswerStored):
             assert open_calls == []
             open_calls = [call.id for call in event.message.calls]
         elif isinstance(event, ResultStored):

@@ -86,7 +86,7 @@ def test_tools_from_outside_come_after_the_built_in_ones_with_their_source() -> 
 
 
 @table("name", ["exec", "EXEC", "bash", "Bash", "read", "apply-patch"])
-def test_nobody_can_stand_in_front_of_a_built_in_tool(name: str) -> None:
+def test_a_built_in_tool_cannot_be_shadowed(name: str) -> None:
     with pytest.raises(RegistryError, match="give it another name"):
         assemble(Config(), OWNER, [given(name)])
 

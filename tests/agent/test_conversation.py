@@ -13,7 +13,7 @@ from tests.agent.talking import Heard, assert_consistent, assert_sane, open_agen
 
 from clawkit import Result, Toolkit
 from clawkit.agent.compact import CompactionSettings
-from clawkit.agent.events import Compacted, Event, ResultStored, Said, TextPiece, TurnEnded
+from clawkit.agent.events import Compacted, Event, MessageAdded, ResultStored, TextPiece, TurnEnded
 from clawkit.agent.loop import Conversation, TurnLimits, specs_of
 from clawkit.content import Assistant, Message, Summary, Text, Thinking, ToolResult, Usage
 from clawkit.core.approval import Answer, Question
@@ -117,7 +117,7 @@ async def test_there_is_one_turn_at_a_time(kit: Toolkit) -> None:
     assert_sane(heard_by(talk))
 
 
-async def test_nobody_says_anything_while_the_conversation_is_shortened(kit: Toolkit) -> None:
+async def test_no_turn_starts_during_compaction(kit: Toolkit) -> None:
     gate = Gate("A summary.")
     settings = CompactionSettings(keep_recent_tokens=1)
     talk = open_talk(kit, ScriptedModel("one", gate, "two"), compaction=settings)
@@ -155,7 +155,7 @@ async def test_a_provider_that_counts_no_tokens_does_not_make_the_history_small(
     assert len(heard_by(talk).of(Compacted)) == 1
 
 
-async def test_what_was_answered_last_and_not_stored_is_told(kit: Toolkit) -> None:
+async def test_a_failure_to_store_the_last_answer_is_reported(kit: Toolkit) -> None:
     gate = Gate("done")
     talk = open_talk(kit, ScriptedModel(gate, "again"))
     turn = asyncio.create_task(talk.turn("go"))
@@ -196,7 +196,7 @@ async def test_a_summary_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> No
         (Assistant((), "refusal"), 1, "refused to answer"),
     ],
 )
-async def test_an_answer_that_says_nothing_is_no_answer(
+async def test_an_answer_that_says_nothing_is_not_an_answer(
     kit: Toolkit, answer: Assistant, asked: int, said: str
 ) -> None:
     paid = Assistant(answer.content, answer.stop, usage=Usage(10, 1, cost=0.25))
@@ -225,7 +225,7 @@ async def test_a_bug_in_a_model_ends_the_turn_for_those_who_listen(kit: Toolkit)
     assert (await talk.turn("again")).text == "fine"
 
 
-async def test_what_is_said_while_tools_run_is_read_after_their_results(
+async def test_a_message_sent_while_tools_run_is_read_after_their_results(
     kit: Toolkit, slow: Slow
 ) -> None:
     model = ScriptedModel(calls(("slow", {"name": "a"}), ("slow", {"name": "b"})), "ok", "later")
@@ -241,13 +241,13 @@ async def test_what_is_said_while_tools_run_is_read_after_their_results(
         *("User", "Assistant", "ToolResult", "ToolResult", "User", "Assistant"),
         *("User", "Assistant"),
     ]
-    assert [event.steering for event in heard_by(talk).of(Said)] == [False, True, False]
+    assert [event.steering for event in heard_by(talk).of(MessageAdded)] == [False, True, False]
 
 
-async def test_what_is_said_while_somebody_is_asked_is_read_after_the_answer(
+async def test_a_message_sent_during_a_question_is_read_after_the_answer(
     workspace: Path,
 ) -> None:
-    class Asked:
+    class GuardedCall:
         def __init__(self) -> None:
             self.came, self.answer = asyncio.Event(), asyncio.Event()
 
@@ -256,7 +256,7 @@ async def test_what_is_said_while_somebody_is_asked_is_read_after_the_answer(
             await self.answer.wait()
             return Answer("allow")
 
-    person = Asked()
+    person = GuardedCall()
     model = ScriptedModel(call("exec", {"command": "echo hi"}), "ok")
     config = {"tools": {"exec": {"security": "full", "ask": "always"}}}
     async with open_agent(config, workspace, model=model, approver=person) as agent:
@@ -269,7 +269,7 @@ async def test_what_is_said_while_somebody_is_asked_is_read_after_the_answer(
     assert kinds == ["User", "Assistant", "ToolResult", "User", "Assistant"]
 
 
-async def test_aborting_while_somebody_is_asked_gives_the_call_a_result(workspace: Path) -> None:
+async def test_aborting_during_a_question_gives_the_call_a_result(workspace: Path) -> None:
     class Never:
         came = asyncio.Event()
 

@@ -14,7 +14,7 @@ from clawkit import Agent, Toolkit
 from clawkit.agent.assemble import Assembly, assemble
 from clawkit.agent.compact import PrunedHistory
 from clawkit.agent.deferral import MAX_DIRECTORY, estimate_tokens, make_directory
-from clawkit.agent.events import ToolHappened
+from clawkit.agent.events import ToolEvent
 from clawkit.agent.explanation import deferral_row, explain_tool, tool_row
 from clawkit.config import no_effect
 from clawkit.config.load import loads
@@ -269,7 +269,7 @@ async def test_a_tool_is_found_and_called_by_an_agent_and_policy_sees_the_target
     assert [each.tool for each in results] == ["tool_search", "tool_call", "tool_call"]
     assert results[1].details == {"got": {"city": "Oslo"}, "calledTool": "city_002"}
     assert "town: unknown parameter" in results[2].details["error"]
-    events = [each.event for each in heard.of(ToolHappened)]
+    events = [each.event for each in heard.of(ToolEvent)]
     assert {each["tool"] for each in events} == {"tool_search", "city_002"}
 
 

@@ -25,7 +25,7 @@ from tests.agent.talking import (
 )
 
 from clawkit import Result, tool
-from clawkit.agent.events import TurnEnded, Voided
+from clawkit.agent.events import AnswerRestarted, TurnEnded
 from clawkit.agent.loop import TurnLimits
 from clawkit.agent_session import Agent
 from clawkit.content import Assistant, Message, Text, ToolResult
@@ -125,7 +125,7 @@ CASES = {
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("name", CASES)
-async def test_what_goes_wrong_for_good_is_one_line_and_the_next_turn_works(
+async def test_a_permanent_failure_is_one_line_and_the_next_turn_works(
     name: str, api: Api, workspace: Path
 ) -> None:
     case = CASES[name]
@@ -164,13 +164,11 @@ PASSING = {
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_what_goes_wrong_once_is_not_noticed_but_for_a_notice(
-    api: Api, workspace: Path
-) -> None:
+async def test_a_single_failure_causes_only_a_notice(api: Api, workspace: Path) -> None:
     async with turns(api, workspace, *PASSING.values()) as talk:
         ended, heard, history = await talk.send()
     # Nothing said is asked again by the loop, the others by the chain.
-    assert len(heard.of(Voided)) == len(PASSING) - 1
+    assert len(heard.of(AnswerRestarted)) == len(PASSING) - 1
     assert (ended.how, ended.text) == ("done", "Fine.")
     assert len(history) == 2
     assert talk.clock.waits
@@ -186,13 +184,13 @@ async def test_a_service_that_is_not_there_is_named(api: Api, workspace: Path) -
     assert f"Check models.providers.{api}" in ended.error
 
 
-async def test_a_service_that_falls_silent_is_asked_again(workspace: Path) -> None:
+async def test_a_service_that_stops_answering_is_asked_again(workspace: Path) -> None:
     for seconds in (1, 5, 25):  # a busy machine may not answer within the first
         async with turns(APIS[0], workspace, fault.hang(1), timeoutSeconds=seconds) as talk:
             ended, heard, _ = await talk.send()
-        if len(heard.of(Voided)) == 1:
+        if len(heard.of(AnswerRestarted)) == 1:
             break
-    assert len(heard.of(Voided)) == 1
+    assert len(heard.of(AnswerRestarted)) == 1
     assert ended.text == "Fine."
 
 

@@ -12,17 +12,17 @@ import pytest
 from clawkit import Result, Toolkit, tool
 from clawkit.agent.compact import CompactionSettings
 from clawkit.agent.events import (
-    Answered,
+    AnswerRestarted,
+    AnswerStored,
     Compacted,
     Event,
-    Noticed,
+    MessageAdded,
+    Notice,
     ResultStored,
-    Said,
     TextPiece,
-    ToolHappened,
+    ToolEvent,
     TurnEnded,
     TurnStarted,
-    Voided,
 )
 from clawkit.agent.loop import Conversation, TurnLimits, specs_of
 from clawkit.content import (
@@ -134,11 +134,11 @@ async def test_calls_are_run_and_the_model_is_told(kit: Toolkit) -> None:
     assert model.requests[1].messages[-1] is result
     assert talk.transcript.messages == talk.history  # type: ignore[union-attr]
     heard: Any = talk.tell
-    assert [event.event["type"] for event in heard.of(ToolHappened)] == ["start", "end"]
-    assert [type(event) for event in heard if isinstance(event, (Answered, ResultStored))] == [
-        Answered,
+    assert [event.event["type"] for event in heard.of(ToolEvent)] == ["start", "end"]
+    assert [type(event) for event in heard if isinstance(event, (AnswerStored, ResultStored))] == [
+        AnswerStored,
         ResultStored,
-        Answered,
+        AnswerStored,
     ]
 
 
@@ -248,7 +248,7 @@ async def test_steering_is_read_before_the_next_answer(kit: Toolkit) -> None:
     assert kinds(talk.history) == ["User", "Assistant", "ToolResult", "User", "Assistant"]
     assert talk.history[3].content == (Text("be brief"),)  # type: ignore[union-attr]
     heard: Any = talk.tell
-    assert [event.steering for event in heard.of(Said)] == [False, True]
+    assert [event.steering for event in heard.of(MessageAdded)] == [False, True]
     assert talk.queued == 0
 
 
@@ -366,7 +366,7 @@ async def test_what_had_come_of_a_broken_answer_is_kept_without_void_attempts(
     assert isinstance(last, Assistant)
     assert (last.text, last.stop) == ("half of", "error")
     heard: Any = talk.tell
-    assert [event.reason for event in heard.of(Voided)] == ["overloaded"]
+    assert [event.reason for event in heard.of(AnswerRestarted)] == ["overloaded"]
 
 
 async def test_an_empty_answer_is_asked_for_once_more(kit: Toolkit) -> None:
@@ -383,11 +383,11 @@ async def test_two_empty_answers_end_the_turn(kit: Toolkit) -> None:
     assert kinds(talk.history) == ["User"]
 
 
-async def test_a_refusal_is_told(kit: Toolkit) -> None:
+async def test_a_refusal_is_reported(kit: Toolkit) -> None:
     talk = open_talk(kit, ScriptedModel(Assistant((Text("I will not."),), "refusal")))
     assert (await talk.turn("go")).how == "done"
     heard: Any = talk.tell
-    assert [event.level for event in heard.of(Noticed)] == ["warning"]
+    assert [event.level for event in heard.of(Notice)] == ["warning"]
 
 
 async def test_a_turn_has_a_limit_of_steps(kit: Toolkit) -> None:
@@ -409,7 +409,7 @@ async def test_a_conversation_has_a_limit_of_cost(kit: Toolkit) -> None:
     assert "$1.20" in ended.error
 
 
-async def test_what_the_service_counted_is_told_with_the_next_request(kit: Toolkit) -> None:
+async def test_the_count_of_the_service_is_used_for_the_next_request(kit: Toolkit) -> None:
     counted = Assistant((Text("one"),), usage=Usage(4_000, 100, cache_read=900))
     model = ScriptedModel(counted, "two")
     talk = open_talk(kit, model)
@@ -484,7 +484,7 @@ async def test_without_a_summary_the_conversation_goes_on_with_an_outline(kit: T
     assert "please double four" in summary.text
     assert "double" in summary.text
     heard: Any = talk.tell
-    assert "example: down" in heard.of(Noticed)[0].text
+    assert "example: down" in heard.of(Notice)[0].text
     assert (await talk.turn("next")).text == "two"
 
 

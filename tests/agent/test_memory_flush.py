@@ -9,7 +9,7 @@ from typing import Any
 from tests.agent.talking import Heard, open_agent, stored
 
 from clawkit.agent.compact import CompactionSettings, FlushSettings, is_near
-from clawkit.agent.events import Answered, Compacted, Noticed, ResultStored, TextPiece
+from clawkit.agent.events import AnswerStored, Compacted, Notice, ResultStored, TextPiece
 from clawkit.agent_session import Agent
 from clawkit.content import Assistant, Summary, Text, ToolCall, ToolResult, Usage, User
 from clawkit.core.approval import Answer, Question
@@ -71,7 +71,7 @@ def last_results(request: Request) -> list[str]:
     return ["".join(getattr(block, "text", "") for block in each.content) for each in found]
 
 
-async def test_notes_are_saved_before_the_limit_and_nobody_sees_how(workspace: Path) -> None:
+async def test_notes_are_saved_before_the_limit_and_no_one_sees_how(workspace: Path) -> None:
     agent, model, heard = begin(workspace, LONG, note(), "done", "tea, of course")
     async with agent:
         await agent.send("tell me all")
@@ -82,9 +82,9 @@ async def test_notes_are_saved_before_the_limit_and_nobody_sees_how(workspace: P
         # Nothing of it is part of the conversation, here and in the store.
         assert len(agent.conversation.history) == told + 2
         assert not any(ASKED in str(each) for each in stored(agent))
-    assert [each.text for each in heard.of(Noticed)] == [f"saved notes to {today()}"]
+    assert [each.text for each in heard.of(Notice)] == [f"saved notes to {today()}"]
     assert heard.of(ResultStored) == []
-    assert len(heard.of(Answered)) == 2
+    assert len(heard.of(AnswerStored)) == 2
     assert "done" not in "".join(each.text for each in heard.of(TextPiece))
     first, second = flushes(model)
     # It begins like the request before it, so that a provider's cache is used.
@@ -140,7 +140,7 @@ async def test_a_failure_is_reported_and_stops_nothing(workspace: Path) -> None:
             ended = await agent.send("2")
             assert (ended.how, ended.text) == ("done", "b")
             assert agent.conversation.usage.cost == cost
-        said = [each.text for each in heard.of(Noticed)]
+        said = [each.text for each in heard.of(Notice)]
         before = "no notes were saved before the conversation is shortened: "
         assert said == ([before + why] if why else [])
         assert not (workspace / today()).exists()
@@ -153,7 +153,7 @@ async def test_an_answer_that_does_not_come_is_not_waited_for(workspace: Path) -
         agent.conversation.compaction = CompactionSettings(flush=flush)
         await agent.send("1")
         assert (await agent.send("2")).text == "b"
-    assert "no answer within 0.05 s" in heard.of(Noticed)[0].text
+    assert "no answer within 0.05 s" in heard.of(Notice)[0].text
 
 
 async def test_only_the_notes_of_the_day_can_be_added_to(workspace: Path) -> None:
@@ -224,7 +224,7 @@ async def test_notes_that_link_to_another_file_leave_it_alone(workspace: Path) -
         await agent.send("1")
         assert (await agent.send("2")).text == "b"
     assert (workspace / "plan.md").read_text() == "keep\n"
-    assert heard.of(Noticed) == []
+    assert heard.of(Notice) == []
 
 
 async def test_another_model_saves_the_notes_if_that_is_configured(workspace: Path) -> None:
@@ -238,7 +238,7 @@ async def test_another_model_saves_the_notes_if_that_is_configured(workspace: Pa
         assert agent.conversation.usage.cost == 0.5
     assert (len(flushes(model)), len(flushes(writer))) == (0, 2)
     assert (workspace / today()).read_text() == "- Ada prefers tea.\n"
-    assert [each.text for each in heard.of(Noticed)] == [f"saved notes to {today()}"]
+    assert [each.text for each in heard.of(Notice)] == [f"saved notes to {today()}"]
 
 
 async def test_rules_apply_to_the_file(workspace: Path) -> None:

@@ -63,7 +63,9 @@ def test_what_is_always_asked_or_has_no_miss_is_offered_nothing() -> None:
     assert extents(Decision("ask", ASKS, "")) == []
 
 
-def test_what_could_be_changed_is_allowed_for_good_only_as_it_is(tmp_path: Any) -> None:
+def test_a_changeable_program_is_allowed_permanently_only_in_its_current_state(
+    tmp_path: Any,
+) -> None:
     tool = tmp_path / "tool"
     tool.write_text("#!/bin/sh\n", encoding="utf-8")
     found = program("./tool", resolved=str(tool), real=str(tool), cwd=str(tmp_path))

@@ -173,7 +173,7 @@ def test_arguments_must_be_like_the_pattern(line: str, expected: bool) -> None:
         ),
     ],
 )
-def test_why_an_entry_does_not_fit_is_told(
+def test_the_reason_why_an_entry_does_not_match_is_reported(
     line: str, entries: Sequence[AllowlistEntry], told: str
 ) -> None:
     assert reason(line, *entries) == told
@@ -423,7 +423,7 @@ def _what_whoever_runs_commands_can_change_needs_its_own_path(
     ) is False or (call.script == ("/usr/bin/python3",))
 
 
-def test_what_whoever_runs_commands_can_change_needs_its_own_path(
+def test_a_program_that_commands_can_change_needs_its_own_path(
     subtests: pytest.Subtests,
 ) -> None:
     cases: Iterable[Any] = [
@@ -478,11 +478,11 @@ def test_code_is_found_behind_a_link_of_another_name() -> None:
         (AllowlistEntry("ls", source="operator"), True),
     ],
 )
-def test_a_lasting_yes_must_say_how_far_it_goes(entry: AllowlistEntry, active: bool) -> None:
+def test_a_lasting_approval_must_state_its_extent(entry: AllowlistEntry, active: bool) -> None:
     assert allowed("ls x", entry) is active
 
 
-def test_a_lasting_yes_to_one_call_is_for_that_call_there() -> None:
+def test_a_lasting_approval_of_one_call_covers_that_call_in_that_directory() -> None:
     call = program("npm test")
     entry = AllowlistEntry(
         "/usr/bin/npm",
@@ -612,9 +612,7 @@ def test_a_shell_that_is_not_allowed_names_its_script(shell: Program, workspace:
     assert judge(dotted, rules=ApprovalRules()) == found
 
 
-def test_nothing_is_proposed_that_would_allow_whatever_somebody_makes_of_it(
-    shell: Program, workspace: Path
-) -> None:
+def test_no_entry_is_proposed_for_programs_that_run_code(shell: Program, workspace: Path) -> None:
     for call in (shell, program("python3 -c 'print(1)'"), program("perl -e 1")):
         found = judge(call, rules=rules_of(workspace))
         assert isinstance(found, Miss)

@@ -42,7 +42,7 @@ def test_what_was_understood_before_a_doubt_is_kept() -> None:
     assert found.command == "ls; echo x; eval y; pwd"
 
 
-def test_a_doubt_holds_nothing_else_alive() -> None:
+def test_a_doubt_keeps_no_references() -> None:
     found = look("sh -c 'eval x'")
     assert found.doubt is not None
     assert found.doubt.__traceback__ is None

@@ -246,7 +246,9 @@ WORKSPACE = ArgRule(paths="workspace")
         ("glob:if=/etc/*", False),
     ],
 )
-def test_whatever_could_be_a_file_lies_in_the_workspace(place: Path, line: str, fits: bool) -> None:
+def test_arguments_that_may_be_files_are_in_the_workspace(
+    place: Path, line: str, fits: bool
+) -> None:
     places = PathRules(str(place), own=[str(place / "own")])
     rules = ApprovalRules(
         may_read=places.may_read, may_write=places.may_write, is_own=places.is_own

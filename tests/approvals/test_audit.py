@@ -293,7 +293,7 @@ def test_threads_write_whole_lines_through_every_rotation(
     assert sorted(commands(file, 1_000)) == sorted(f"{a} {b}" for a in range(4) for b in range(50))
 
 
-def test_a_pipe_somebody_reads_is_not_written(file: Path) -> None:
+def test_a_pipe_is_not_written_to(file: Path) -> None:
     file.parent.mkdir(0o700, parents=True)
     os.mkfifo(file)
     reader = os.open(file, os.O_RDONLY | os.O_NONBLOCK)
@@ -304,7 +304,7 @@ def test_a_pipe_somebody_reads_is_not_written(file: Path) -> None:
         os.close(reader)
 
 
-def test_a_full_disk_is_told_and_the_next_record_is_found(file: Path) -> None:
+def test_a_full_disk_is_reported_and_the_next_record_is_found(file: Path) -> None:
     fill(file, "first")
     room = file.stat().st_size + 40
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -435,7 +435,7 @@ BAD: list[bytes] = [
 
 
 @pytest.mark.parametrize("bad", BAD, ids=range(len(BAD)))
-def test_what_is_no_record_is_passed_over(file: Path, bad: bytes) -> None:
+def test_invalid_records_are_skipped(file: Path, bad: bytes) -> None:
     file.parent.mkdir(0o700, parents=True)
     first = b'{"at":"2025","command":"first"}\n'
     for data in (first + bad + GOOD + b"\n", first + bad + GOOD):
@@ -493,7 +493,7 @@ def test_no_handle_is_left_open(file: Path, monkeypatch: pytest.MonkeyPatch) -> 
         ("the terminal", True),
     ],
 )
-def test_it_can_be_told_whether_a_person_answered(actor: Any, expected: bool) -> None:
+def test_an_answer_records_whether_a_person_gave_it(actor: Any, expected: bool) -> None:
     assert was_asked({"actor": actor}) is expected
 
 

@@ -291,7 +291,7 @@ def test_content_of_what_only_root_can_change_does_not_count(public: Path) -> No
     ("owner", "mode", "counts"),
     [(0, 0o755, False), (0, 0o775, True), (0, 0o757, True), (65534, 0o555, True), (9, 0o755, True)],
 )
-def test_content_counts_when_somebody_but_root_can_change_it(
+def test_content_counts_when_someone_but_root_can_change_it(
     public: Path, owner: int, mode: int, counts: bool
 ) -> None:
     program = public / "tool"
@@ -437,7 +437,7 @@ def test_a_choice_is_an_answer(choice: str, extent: str | None, expected: Answer
         (QUESTION, "allow-always", None, "only a one-time approval was offered"),
     ],
 )
-def test_a_choice_that_makes_no_sense_is_told(
+def test_an_invalid_choice_is_reported(
     question: Question, choice: str, extent: str | None, message: str
 ) -> None:
     with pytest.raises(ToolInputError, match=message) as caught:
@@ -446,5 +446,5 @@ def test_a_choice_that_makes_no_sense_is_told(
 
 
 @table(("timeout_s", "words"), [(120.0, "2m"), (0.5, "0.5s"), (float("nan"), "the time limit")])
-def test_silence_is_a_no_that_says_so(timeout_s: float, words: str) -> None:
+def test_a_timeout_is_a_denial_that_says_so(timeout_s: float, words: str) -> None:
     assert no_answer(timeout_s) == Answer("deny", f"no answer within {words}", silent=True)

@@ -153,7 +153,7 @@ async def served(path: str, approver: Any) -> AsyncIterator[None]:
         loop.close()
 
 
-async def test_nobody_being_there_is_a_silent_no(waiting: PendingStore) -> None:
+async def test_without_an_approver_the_question_is_denied(waiting: PendingStore) -> None:
     answer = await Broker(waiting).ask(ASKED)
     assert answer == Answer("deny", "no one can be asked here", silent=True)
     assert waiting.pending(now_ms()) == []
@@ -209,7 +209,7 @@ async def test_all_are_asked_and_the_first_answer_counts(waiting: PendingStore, 
     assert prompt.stopped.is_set()
 
 
-async def test_the_prompt_elsewhere_goes_away_too(waiting: PendingStore, home: str) -> None:
+async def test_prompts_on_other_surfaces_are_closed_too(waiting: PendingStore, home: str) -> None:
     path = f"{home}/s.sock"
     asked = asyncio.Event()
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -273,7 +273,7 @@ async def test_another_process_can_answer(
     assert prompt.stopped.is_set()
 
 
-async def test_a_late_answer_is_told_so(waiting: PendingStore) -> None:
+async def test_a_late_answer_is_reported_as_late(waiting: PendingStore) -> None:
     ids: list[str] = []
 
     class Quick:
@@ -307,14 +307,14 @@ async def test_what_is_answered_later_reaches_who_waits(waiting: PendingStore) -
     assert states(waiting) == ["used"]
 
 
-async def test_asking_may_wait_for_whoever_comes_by(waiting: PendingStore) -> None:
+async def test_a_question_may_wait_for_any_later_approver(waiting: PendingStore) -> None:
     task = asyncio.create_task(Broker(waiting, later=True).ask(ASKED))
     pending = await only(waiting)
     waiting.decide(pending.id, Answer("deny", "no", by="ada"), now_ms())
     assert await task == Answer("deny", "no", by="ada")
 
 
-async def test_a_yes_lets_only_one_of_those_who_wait_go_on(waiting: PendingStore) -> None:
+async def test_an_approval_lets_only_one_waiter_continue(waiting: PendingStore) -> None:
     broker = Broker(waiting, later=True)
     pending = broker.submit(ASKED)
     tasks = [asyncio.create_task(broker.outcome(pending)) for _ in range(3)]
@@ -381,7 +381,7 @@ async def test_an_answer_waits_although_the_asker_is_gone(waiting: PendingStore)
     assert await Broker(waiting).outcome(orphan) == Answer("allow", by="ada")
 
 
-async def test_nobody_answering_in_time_is_a_silent_no(waiting: PendingStore) -> None:
+async def test_a_question_that_times_out_is_denied(waiting: PendingStore) -> None:
     prompt = Silent()
     answer = await Broker(waiting, approver=prompt).ask(replace(ASKED, timeout_s=0.05))
     assert answer.verdict == "deny"
@@ -392,7 +392,9 @@ async def test_nobody_answering_in_time_is_a_silent_no(waiting: PendingStore) ->
 
 
 @pytest.mark.parametrize("timeout_s", [0, -5, -1e300])
-async def test_without_time_nobody_is_waited_for(waiting: PendingStore, timeout_s: float) -> None:
+async def test_without_time_left_no_one_is_waited_for(
+    waiting: PendingStore, timeout_s: float
+) -> None:
     answer = await Broker(waiting, approver=Silent()).ask(replace(ASKED, timeout_s=timeout_s))
     assert answer.silent
 
@@ -422,7 +424,7 @@ async def test_a_clock_that_is_set_forward_ends_the_wait(waiting: PendingStore) 
     assert states(waiting) == ["expired"]
 
 
-async def test_a_yes_just_before_the_end_counts(waiting: PendingStore) -> None:
+async def test_an_approval_just_before_the_end_counts(waiting: PendingStore) -> None:
     begun = now_ms()
 
     class LastMoment:
@@ -494,7 +496,7 @@ NONSENSE: list[object] = [
 
 
 @pytest.mark.parametrize("said", NONSENSE, ids=repr)
-async def test_what_is_no_answer_is_no_yes(waiting: PendingStore, said: object) -> None:
+async def test_an_invalid_answer_is_not_an_approval(waiting: PendingStore, said: object) -> None:
     answer = await Broker(waiting, approver=Says(said)).ask(ASKED)
     assert answer == Answer("deny", "asking for approval failed")
     assert states(waiting) == ["withdrawn"]
@@ -509,7 +511,7 @@ async def test_a_surface_that_fails_leaves_the_others(waiting: PendingStore) -> 
     assert await task == Answer("allow", by="ada")
 
 
-async def test_a_surface_that_is_none_is_no_yes(waiting: PendingStore) -> None:
+async def test_an_invalid_approver_is_a_denial(waiting: PendingStore) -> None:
     class Sync:
         def ask(self, _request: Question) -> Answer:
             return Answer("allow")
@@ -518,7 +520,7 @@ async def test_a_surface_that_is_none_is_no_yes(waiting: PendingStore) -> None:
     assert answer.verdict == "deny"
 
 
-async def test_what_cannot_be_asked_is_no(waiting: PendingStore) -> None:
+async def test_a_question_that_cannot_be_asked_is_denied(waiting: PendingStore) -> None:
     approver = ScriptedApprover("allow")
     broker = Broker(waiting, approver=approver)
     answer = await broker.ask(replace(ASKED, params={"a": object()}))
@@ -528,7 +530,7 @@ async def test_what_cannot_be_asked_is_no(waiting: PendingStore) -> None:
     assert approver.requests == []
 
 
-async def test_too_many_questions_are_no_and_no_silence(waiting: PendingStore) -> None:
+async def test_too_many_questions_are_denied_and_not_timeouts(waiting: PendingStore) -> None:
     broker = Broker(waiting, approver=ScriptedApprover("allow"))
     patient = replace(ASKED, timeout_s=3600.0)  # however long it takes to store so many
     waiting._database._sync = "OFF"  # no power fails here
@@ -565,7 +567,7 @@ def remove_it(path: str) -> Callable[[], None]:
         (remove_it, "unknown request"),
     ],
 )
-async def test_a_yes_that_cannot_be_recorded_is_no(
+async def test_an_approval_that_cannot_be_recorded_is_a_denial(
     home: str, spoil: Callable[[str], Callable[[], None]], message: str
 ) -> None:
     waiting = PendingStore(f"{home}/approvals.sqlite", lock_wait_s=0.01)
@@ -583,7 +585,7 @@ async def test_a_yes_that_cannot_be_recorded_is_no(
     waiting.close()
 
 
-async def test_a_store_that_cannot_be_used_is_no(home: str) -> None:
+async def test_an_unusable_store_denies(home: str) -> None:
     os.mkdir(f"{home}/approvals.sqlite")
     broker = Broker(PendingStore(f"{home}/approvals.sqlite"), approver=ScriptedApprover("allow"))
     answer = await broker.ask(ASKED)
@@ -594,7 +596,7 @@ async def test_a_store_that_cannot_be_used_is_no(home: str) -> None:
 
 
 @pytest.mark.parametrize("id_", ["ab" * 16, "../x", "", "abcd"])
-async def test_an_invented_question_is_no(waiting: PendingStore, id_: str) -> None:
+async def test_an_invented_question_is_denied(waiting: PendingStore, id_: str) -> None:
     Broker(waiting).submit(ASKED)
     answer = await Broker(waiting).outcome(types.Pending(id_, ASKED, now_ms(), now_ms() + 60_000))
     assert (answer.verdict, answer.silent) == ("deny", False)
@@ -609,7 +611,7 @@ async def test_a_broken_socket_does_not_stop_the_person_here(waiting: PendingSto
 
 
 @pytest.mark.parametrize("authorized", [False, None, 1, "yes"])
-def test_whoever_may_not_answer_is_refused(waiting: PendingStore, authorized: Any) -> None:
+def test_an_unauthorized_approver_is_refused(waiting: PendingStore, authorized: Any) -> None:
     broker = Broker(waiting)
     pending = broker.submit(ASKED)
     with pytest.raises(ToolAuthorizationError, match="only an approver") as caught:
@@ -636,12 +638,12 @@ def test_a_decision_that_makes_no_sense_changes_nothing(
     assert waiting.get(pending.id).state == "pending"
 
 
-def test_a_decision_about_nothing_is_told(waiting: PendingStore) -> None:
+def test_a_decision_about_an_unknown_question_is_reported(waiting: PendingStore) -> None:
     with pytest.raises(NotFoundError, match="unknown request 'deadbeef'"):
         Broker(waiting).resolve("deadbeef", "allow-once", authorized=True)
 
 
-def test_the_same_decision_twice_is_told(waiting: PendingStore) -> None:
+def test_a_repeated_decision_is_reported(waiting: PendingStore) -> None:
     broker = Broker(waiting)
     pending = broker.submit(ASKED)
     broker.resolve(pending.id, "allow-always", extent="program", actor="ada", authorized=True)

@@ -206,7 +206,7 @@ def test_files_the_shell_opens_are_judged(
         ("full", TOUCH, "allowlist", "off", "deny"),
     ],
 )
-def test_silence_means_what_was_settled_beforehand(
+def test_without_an_answer_the_configured_fallback_applies(
     fallback: Any, found: Analysis, security: Security, ask: Ask, verdict: str
 ) -> None:
     assert fallback_verdict(judge(found, Policy(security, ask, fallback))) == verdict
@@ -463,7 +463,7 @@ def test_what_is_always_asked_about_is_so_in_the_sandbox_too() -> None:
     assert Judge(Exec(), "/nowhere/exec-approvals.json").judge(AUTO).place == "sandbox"
 
 
-def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:
+def test_what_is_listed_runs_by_its_rules_when_no_one_answers() -> None:
     asked = judge(LS, structs.replace(ALLOWLIST, ask="always"))
     assert (asked.place, asked.grants) == ("host", Grants())
     assert (as_listed(asked).place, as_listed(asked).grants) == ("entry", MORE)
@@ -473,7 +473,7 @@ def test_what_is_listed_runs_by_its_rules_when_nobody_answers() -> None:
 
 @pytest.mark.parametrize("ask", ["always", "on-miss"])
 @pytest.mark.parametrize("fallback", ["allowlist", "full"])
-def test_without_confinement_silence_means_no(ask: Ask, fallback: Any) -> None:
+def test_without_confinement_a_timeout_denies(ask: Ask, fallback: Any) -> None:
     policy = Policy("allowlist", ask, fallback)
     asked = decide(LS, policy, UNCONFINED, HOST)
     assert (asked.verdict, fallback_verdict(asked)) == ("ask", "deny")

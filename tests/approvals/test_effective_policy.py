@@ -26,7 +26,7 @@ def _nobody_can_loosen_security(one: Security, two: Security, three: Security) -
     assert STRICT[policy.security] == min(STRICT[one], STRICT[two], STRICT[three])
 
 
-def test_nobody_can_loosen_security(subtests: pytest.Subtests) -> None:
+def test_security_cannot_be_loosened(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = list(product(SECURITIES, repeat=3))
     for one, two, three in cases:
         with subtests.test(one=one, two=two, three=three):
@@ -38,7 +38,7 @@ def _nobody_can_ask_less(one: Ask, two: Ask, three: Ask) -> None:
     assert ASKING[policy.ask] == max(ASKING[one], ASKING[two], ASKING[three])
 
 
-def test_nobody_can_ask_less(subtests: pytest.Subtests) -> None:
+def test_ask_cannot_be_loosened(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = list(product(ASKS, repeat=3))
     for one, two, three in cases:
         with subtests.test(one=one, two=two, three=three):
@@ -46,7 +46,7 @@ def test_nobody_can_ask_less(subtests: pytest.Subtests) -> None:
 
 
 @table("wrong", ["", "Full", "everything", None])
-def test_what_is_no_such_word_is_an_error(wrong: Any) -> None:
+def test_an_unknown_level_is_an_error(wrong: Any) -> None:
     if wrong is None:
         assert (strictest("full", wrong), most_asking("off", wrong)) == ("full", "off")
         return
@@ -105,7 +105,7 @@ def test_what_is_no_such_word_is_an_error(wrong: Any) -> None:
         ),
     ],
 )
-def test_it_is_told_where_the_policy_comes_from(
+def test_the_source_of_the_policy_is_reported(
     settings: Exec, document: DocPolicy, call: Any, sources: tuple[str, ...]
 ) -> None:
     assert combine(settings, document, where="d.json", **call).sources == sources
@@ -132,7 +132,7 @@ def test_it_is_told_where_the_policy_comes_from(
         (Exec(), NO_FLOOR, None, ""),
     ],
 )
-def test_what_to_type_is_told_where_it_helps(
+def test_refusals_name_the_command_that_helps(
     settings: Exec, document: DocPolicy, call: Security | None, to_loosen: str
 ) -> None:
     policy = combine(settings, document, security=call, key="agents.list[0].tools.exec")

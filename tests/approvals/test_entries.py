@@ -232,7 +232,7 @@ def _an_entry_is_told_in_one_line(entry: AllowlistEntry, words: str) -> None:
     assert describe_entry(entry) == words
 
 
-def test_an_entry_is_told_in_one_line(subtests: pytest.Subtests) -> None:
+def test_an_entry_is_described_in_one_line(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         (AllowlistEntry("npm"), "npm"),
         (AllowlistEntry("npm", args="any"), "npm, with any arguments"),
@@ -276,7 +276,7 @@ def _a_pattern_that_would_mean_nothing_is_not_added(pattern: str, problem: str) 
     assert problem in validate_pattern(pattern)
 
 
-def test_a_pattern_that_would_mean_nothing_is_not_added(subtests: pytest.Subtests) -> None:
+def test_a_meaningless_pattern_is_not_added(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         ("", "is empty"),
         (" ", "is empty"),

@@ -299,7 +299,7 @@ def test_of_many_lists_each_is_taken_for_itself() -> None:
             assert find_entries(entries, program("/opt/x/x"), HOME) == []
 
 
-def test_a_name_that_is_no_text_fits_no_wildcard() -> None:
+def test_a_name_that_is_not_text_fits_no_wildcard() -> None:
     odd = Program((Arg("/opt/\udcff"),), "/opt/\udcff", "/opt/\udcff", "/")
     assert not matches_path("/opt/*", odd, "/")
     assert matches_path("/opt/\udcff", odd, "/")

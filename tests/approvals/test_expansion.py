@@ -48,7 +48,7 @@ def test_the_first_program_in_path_wins(here: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["directory", "not executable", "dangling", "pipe"])
-def test_what_is_no_program_is_passed_over(here: Path, kind: str) -> None:
+def test_non_programs_are_skipped(here: Path, kind: str) -> None:
     place = here / "a/tool"
     place.parent.mkdir()
     if kind == "directory":
@@ -219,7 +219,7 @@ def test_a_script_with_an_unclear_first_line_is_in_doubt(here: Path, line: str) 
 
 
 @pytest.mark.skipif(os.getuid() == 0, reason="root can read everything")
-def test_a_program_that_cannot_be_read_is_no_script(here: Path) -> None:
+def test_a_program_that_cannot_be_read_is_not_a_script(here: Path) -> None:
     make(here / "tool", "#!/bin/sh\n", mode=0o111)
     assert finder(here).program("tool", None, 0).script == ()
 
@@ -232,7 +232,7 @@ def test_a_program_is_looked_for_once(here: Path) -> None:
     assert one.program("tool", "/tmp", 0).resolved == place
     for _ in range(MAX_LOOKUPS):
         one.program("tool", "/", 0)
-        one.place(f"{here}/./x", None, 0)
+        one.resolve(f"{here}/./x", None, 0)
 
 
 def test_looking_for_too_many_files_is_in_doubt(here: Path) -> None:
@@ -256,11 +256,11 @@ def test_looking_for_too_many_files_is_in_doubt(here: Path) -> None:
     ],
 )
 def test_a_place_is_absolute_and_plain(here: Path, path: str, expected: str) -> None:
-    assert finder().place(path, str(here), 0) == expected.format(here=here)
+    assert finder().resolve(path, str(here), 0) == expected.format(here=here)
 
 
 def test_a_place_in_the_root_has_one_slash() -> None:
-    assert finder().place("x", "/", 0) == "/x"
+    assert finder().resolve("x", "/", 0) == "/x"
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,7 @@ def test_entries_of_all_agents_come_before_an_agents_own(file: Path) -> None:
     assert found.entries_for("main")[2].args == "git"
 
 
-def test_items_tell_where_an_entry_stands_and_when_it_was_used(file: Path) -> None:
+def test_items_include_the_position_of_an_entry_and_its_last_use(file: Path) -> None:
     entry = {
         "id": "abc",
         "pattern": "rg",
@@ -257,7 +257,7 @@ def test_what_is_deep_but_not_too_deep_is_kept(file: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b"\xff{}", b'{\n"x": "\xc3"}', b"{}\x00", b"\x00" * 9, b"\xed\xa0\x80"]
 )
-def test_bytes_that_are_no_text_are_refused(file: Path, data: bytes) -> None:
+def test_bytes_that_are_not_text_are_refused(file: Path, data: bytes) -> None:
     file.write_bytes(data)
     file.chmod(0o600)
     assert str(problem(file)).startswith(f"{file}: line ")
@@ -613,7 +613,7 @@ def test_a_result_that_could_not_be_used_is_not_written(
     assert sorted(os.listdir(file.parent)) == [file.name, f"{file.name}.lock"]
 
 
-def test_keys_that_are_no_texts_become_texts(file: Path) -> None:
+def test_keys_that_are_not_texts_become_texts(file: Path) -> None:
     def change(raw: dict[Any, Any]) -> None:
         raw["agents"] = {7: {"allowlist": ("ls",)}}
 
@@ -840,7 +840,7 @@ def test_an_entry_for_the_same_calls_is_brought_up_to_date(
 @pytest.mark.parametrize(
     "name", ["", " ", "../x", "a/b", "..", "__proto__", "a\nb", "a\u202eb", "x" * 65]
 )
-def test_nothing_is_allowed_to_what_is_no_agent(file: Path, name: str) -> None:
+def test_nothing_is_allowed_to_an_unknown_agent(file: Path, name: str) -> None:
     with pytest.raises(ToolInputError, match="not a valid agent name"):
         add_entry(str(file), name, AllowlistEntry("ls"))
     assert not file.exists()

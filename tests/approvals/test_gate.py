@@ -138,7 +138,9 @@ async def test_refusals_are_forgotten_after_a_while_and_do_not_pile_up(
     assert len(gate._refusals) <= 16
 
 
-async def test_an_answer_for_good_that_no_rule_was_made_for_stores_nothing(tmp_path: Path) -> None:
+async def test_an_answer_permanently_that_no_rule_was_made_for_stores_nothing(
+    tmp_path: Path,
+) -> None:
     gate = make(tmp_path, answer=Answer("allow", extent="exact"))
     assert (await admit(gate, "touch a", tmp_path)).asked
     stored = json.loads((tmp_path / "document.json").read_text(encoding="utf-8"))

@@ -113,7 +113,7 @@ def test_asking_for_auto_is_like_asking_for_nothing() -> None:
         assert outcome(configured, "auto", *flags) == outcome(configured, None, *flags)
 
 
-def test_nobody_leaves_a_sandbox_without_elevated() -> None:
+def test_no_one_leaves_a_sandbox_without_elevated() -> None:
     for configured, requested, sandbox in itertools.product(
         ("auto", "sandbox"), (None, "auto", *NAMES), (BOTH, ("gateway",), ("sandbox",), ())
     ):

@@ -193,7 +193,7 @@ def test_an_ordinary_call_is_an_ordinary_program() -> None:
 
 
 @table("name", ["", "ls", "sud", "sudox", "SUDO", "sudo\0", "\udcff", "ssh" * 30_000])
-def test_other_names_are_no_carriers(name: str) -> None:
+def test_other_names_are_not_carriers(name: str) -> None:
     assert look_through(frozenset({name}), [Arg(name)]) is None
 
 

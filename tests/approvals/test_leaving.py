@@ -67,7 +67,7 @@ def test_what_no_entry_can_name_may_leave_once_only(command: str, tmp_path: Path
     assert (asked.verdict, asked.offers) == ("ask", ())
 
 
-def test_where_nobody_is_to_be_asked_nothing_leaves(tmp_path: Path) -> None:
+def test_nothing_leaves_the_machine_if_no_one_can_be_asked(tmp_path: Path) -> None:
     assert judge(tmp_path, OUTSIDE, ask="off").verdict == "deny"
     inside = structs.replace(
         OUTSIDE, wanted="sandbox", leaves=False, access=Grants(hosts=("a.example",))

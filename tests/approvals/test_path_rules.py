@@ -58,7 +58,7 @@ def test_a_path_counts_by_where_it_leads(root: Path, path: str, reads: bool, wri
 
 
 @pytest.mark.parametrize("path", ["", "file", "a\0b", "/a\0b", "~/x"])
-def test_what_is_no_absolute_path_is_nowhere(root: Path, path: str) -> None:
+def test_what_is_not_an_absolute_path_is_nowhere(root: Path, path: str) -> None:
     places = make(root)
     assert not places.may_read(path)
     assert not places.may_write(path)

@@ -182,7 +182,7 @@ def test_a_question_is_found_by_the_beginning_of_its_id(waiting: PendingStore, l
     "given",
     ["", "abc", "../../etc/passwd", "%", "____", "*", "abcd' OR 1", "abcd\0", "ａｂｃｄ", "f" * 33],
 )
-def test_what_is_no_id_finds_nothing(waiting: PendingStore, given: str) -> None:
+def test_what_is_not_an_id_finds_nothing(waiting: PendingStore, given: str) -> None:
     add(waiting)
     with pytest.raises(NotFoundError, match="invalid request id") as caught:
         waiting.get(given)
@@ -306,7 +306,7 @@ def test_the_second_answer_is_told_about_the_first(
     assert waiting.answer(pending.id) == first
 
 
-def test_a_used_yes_is_still_told_to_who_comes_late(waiting: PendingStore) -> None:
+def test_a_used_approval_is_still_reported_to_late_waiters(waiting: PendingStore) -> None:
     pending = add(waiting)
     waiting.decide(pending.id, ONCE, NOW)
     assert waiting.consume(pending.id, NOW)
@@ -334,7 +334,7 @@ def test_an_answer_that_was_not_offered_is_refused(
     assert waiting.get(pending.id).state == "pending"
 
 
-def test_a_yes_is_used_once(waiting: PendingStore) -> None:
+def test_an_approval_is_used_once(waiting: PendingStore) -> None:
     pending = add(waiting)
     assert not waiting.consume(pending.id, NOW)
     waiting.decide(pending.id, ONCE, NOW)
@@ -347,7 +347,7 @@ def test_a_no_is_never_used(waiting: PendingStore) -> None:
     assert not waiting.consume(pending.id, NOW)
 
 
-def test_a_yes_gets_too_old(waiting: PendingStore) -> None:
+def test_an_approval_expires(waiting: PendingStore) -> None:
     end = NOW + MINUTE + TAKE_WITHIN_MS
     late, timely = add(waiting), add(waiting)
     for pending in (late, timely):
@@ -495,7 +495,7 @@ def test_of_many_processes_that_decide_at_once_one_wins(waiting: PendingStore, p
     assert answer.by == f"p{won[0]}"
 
 
-def test_of_many_threads_that_take_a_yes_one_gets_it(waiting: PendingStore) -> None:
+def test_only_one_of_many_threads_can_use_an_approval(waiting: PendingStore) -> None:
     pending = add(waiting)
     waiting.decide(pending.id, ONCE, NOW)
     barrier, got = threading.Barrier(8), []

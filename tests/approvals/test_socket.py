@@ -157,7 +157,7 @@ async def test_who_hangs_up_is_not_asked_about_any_more(path: str) -> None:
     assert task.cancelled()
 
 
-async def test_silence_is_told_as_such(path: str) -> None:
+async def test_a_timeout_is_reported_as_a_timeout(path: str) -> None:
     async with served(path, say_nothing):
         answer = await ask_over(path, TOKEN, PENDING, 0.05)
     assert answer.verdict == "deny"
@@ -196,7 +196,7 @@ async def say_too_much(_question: Question) -> Answer:
         (say_too_much, "invalid answer: 'program' was not offered, only 'exact'"),
     ],
 )
-async def test_what_is_no_answer_is_not_sent_as_one(
+async def test_what_is_not_an_answer_is_not_sent_as_one(
     path: str, handler: Handler, message: str
 ) -> None:
     async with served(path, handler):
@@ -230,7 +230,9 @@ async def test_what_is_no_answer_is_not_sent_as_one(
         (b"x" * 200_000, "closed without an answer"),
     ],
 )
-async def test_what_is_no_answer_is_not_taken_for_one(path: str, said: bytes, message: str) -> None:
+async def test_what_is_not_an_answer_is_not_taken_for_one(
+    path: str, said: bytes, message: str
+) -> None:
     with pytest.raises(ToolError, match=message):
         await ask_fake(path, said)
 
@@ -275,7 +277,7 @@ async def test_who_serves_can_be_found_out(path: str) -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"pong\n", b'{"type": "pong"', b'{"type":"ping"}\n', None])
-async def test_whoever_says_something_else_is_not_reached(path: str, said: bytes | None) -> None:
+async def test_a_peer_with_another_protocol_is_not_used(path: str, said: bytes | None) -> None:
     async def meet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
         if said is not None:
@@ -319,7 +321,7 @@ async def test_one_serves_at_a_time(path: str) -> None:
         assert await reply(path, {"type": "ping"}) == {"type": "pong"}
 
 
-async def test_a_socket_that_nobody_listens_on_is_replaced(path: str) -> None:
+async def test_a_socket_that_no_one_listens_on_is_replaced(path: str) -> None:
     left = socket.socket(socket.AF_UNIX)
     left.bind(path)
     left.close()
@@ -433,7 +435,7 @@ async def test_a_home_behind_a_link_of_our_own_is_fine(path: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of others")
-async def test_a_link_of_somebody_else_is_not_followed(path: str) -> None:
+async def test_a_link_of_another_user_is_not_followed(path: str) -> None:
     folder = os.path.dirname(path)
     os.mkdir(os.path.join(folder, "real"), 0o700)
     link = os.path.join(folder, "home")

@@ -184,7 +184,7 @@ def test_what_starts_nothing_else_is_an_ordinary_program(command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["command -v*", "command -?"])
-def test_a_pattern_is_no_option_of_command(command: str) -> None:
+def test_a_pattern_is_not_an_option_of_command(command: str) -> None:
     assert look(command) == "<blocked-wrapper>"
 
 

@@ -342,7 +342,7 @@ async def test_bindings_choose_the_agent_also_when_a_session_is_continued(worksp
     assert "the agent 'main' has no session" in other.err
 
 
-async def test_nobody_who_reads_ends_the_turn(workspace: Path) -> None:
+async def test_a_closed_output_ends_the_turn(workspace: Path) -> None:
     sleep = call("exec", {"command": "echo $$ > pid; exec sleep 1000"})
     for args in (("--json",), ()):
         read, write = os.pipe()

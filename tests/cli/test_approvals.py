@@ -201,7 +201,7 @@ def test_wrong_usage_of_resolve(clawkit: Clawkit, args: list[str], said: str) ->
     assert said in done.err
 
 
-def test_whoever_allows_what_nobody_waits_for_is_told(
+def test_an_approval_that_no_call_waits_for_is_reported(
     clawkit: Clawkit, workspace: Path, ask: Ask
 ) -> None:
     code = (

@@ -95,7 +95,7 @@ def test_questions_of_other_processes_are_answered(
     assert screen.is_as_before()
 
 
-def test_always_is_stored_by_whoever_asked(
+def test_always_is_stored_by_the_asking_process(
     watch: Callable[[], Terminal], call: Call, workspace: Path
 ) -> None:
     screen = watch()

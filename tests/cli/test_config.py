@@ -204,7 +204,7 @@ def test_a_file_to_validate_is_an_option(config: Config) -> None:
     assert "to check another file: --config 'my file.json5'" in done.err
 
 
-def test_a_path_that_is_none_is_wrong_usage(config: Config) -> None:
+def test_an_invalid_path_is_wrong_usage(config: Config) -> None:
     done = config("get", "tools..exec")
     assert done.code == 2
     assert "character 6" in done.err

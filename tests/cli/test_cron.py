@@ -20,10 +20,10 @@ from tests.cli.test_terminal_approver import Terminal
 from tests.cli.test_through_gateway import Home
 from tests.ui.screen import READY, Screen
 
-from clawkit.automation import cron_store
 from clawkit.cli.main import run
 from clawkit.cron.jobs import JobState
 from clawkit.process import process_table
+from clawkit.session_cron import cron_store
 from clawkit.sessions.store import SessionStore
 
 WAIT_S = 60.0

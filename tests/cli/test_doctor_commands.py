@@ -49,7 +49,7 @@ def test_the_settings_of_the_agent_and_the_document_count_too() -> None:
     assert "every command is refused" in say("{}")[0][1]
 
 
-def test_safe_programs_that_are_none_are_told() -> None:
+def test_invalid_safe_programs_are_reported() -> None:
     problems = [words for level, words in say('{tools: {exec: {safeBins: ["head", "python3"]}}}')]
     assert [words for words in problems if "python3" in words]
 

@@ -15,7 +15,7 @@ from tests.gateway.conftest import TOKEN, Ground, serve
 from clawkit.agent import events
 from clawkit.cli import gateway_link
 from clawkit.cli.gateway_answers import ToldEvent
-from clawkit.cli.gateway_lines import RemoteLines
+from clawkit.cli.gateway_line_chat import RemoteLines
 from clawkit.cli.gateway_link import SessionFollower
 from clawkit.cli.gateway_turn import open_chat
 from clawkit.core.approval import Approver
@@ -48,7 +48,7 @@ class Follower(SessionFollower):
         return "Type this."
 
     async def back(self) -> None: ...
-    def gone(self, error: ToolError) -> None:
+    def on_disconnected(self, error: ToolError) -> None:
         self.error = error
 
 
@@ -78,7 +78,7 @@ async def test_it_gives_up_after_a_while_and_says_what_to_type(
     assert cancelled.done()
     assert str(follower.error).startswith("the connection to the gateway was lost and")
     [lost] = follower.shown
-    assert isinstance(lost, events.Voided)
+    assert isinstance(lost, events.AnswerRestarted)
     assert "(service restart); connecting again" in lost.reason
     with pytest.raises(ToolError, match="not connected to the gateway"):
         await follower.call("health", {})

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from clawkit.automation import cron_store
 from clawkit.cli.main import run
 from clawkit.cron.store import CronRunRecord, new_run
+from clawkit.session_cron import cron_store
 
 Type = Callable[..., tuple[int, str, str]]
 

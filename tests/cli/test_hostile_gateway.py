@@ -100,7 +100,7 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
     ],
 )
 @pytest.mark.parametrize("answer", [None, [], {"status": "accepted"}, FIRST | {"blind": 5}])
-def test_an_answer_that_is_none_is_an_error_in_plain_words(
+def test_an_invalid_answer_is_an_error_in_plain_words(
     home: Path, args: tuple[str, ...], answer: Any
 ) -> None:
     with gateway(answer, []) as url:
@@ -108,8 +108,6 @@ def test_an_answer_that_is_none_is_an_error_in_plain_words(
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=str)
-def test_an_event_that_is_none_is_an_error_in_plain_words(
-    home: Path, event: tuple[str, Any]
-) -> None:
+def test_an_invalid_event_is_an_error_in_plain_words(home: Path, event: tuple[str, Any]) -> None:
     with gateway(FIRST | {"warnings": [], "blind": ""}, [event]) as url:
         check(run(home, url, "agent", "-m", "hi"))

@@ -224,7 +224,7 @@ def test_only_a_plain_file_is_shown(
     assert f"{log_of(folder)} cannot be read" in done.err
 
 
-def test_an_open_folder_is_not_believed(logs: Logs, folder: Path) -> None:
+def test_an_open_folder_is_not_trusted(logs: Logs, folder: Path) -> None:
     put(folder, b"text")
     folder.chmod(0o755)
     done = logs("calm-otter")
@@ -320,7 +320,9 @@ def test_following_waits_for_output_to_be_there(start: Start, folder: Path, foll
     assert process.wait(60) == 0
 
 
-def test_output_that_nobody_takes_is_no_error(start: Start, folder: Path, follow: Follow) -> None:
+def test_output_that_no_one_takes_is_not_an_error(
+    start: Start, folder: Path, follow: Follow
+) -> None:
     start("yes | head -c 3000000; echo ready; exec sleep 300")
     process = follow("calm-otter", "-n", "9999999")
     assert line_of(process) == b"y\n"

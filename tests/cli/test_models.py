@@ -238,7 +238,7 @@ class TestList:
         )
         assert "NOT_SET_ANYWHERE" in models("list", "--all", "--json").row("a/x")["missing"]
 
-    def test_a_stored_credential_that_is_none_is_told_once(
+    def test_an_invalid_stored_credential_is_reported_once(
         self, models: Models, home: Path
     ) -> None:
         profiles(home, {"profiles": {"openai:half": {"type": "api_key", "provider": "openai"}}})
@@ -345,7 +345,7 @@ class TestStatus:
         assert "type clawkit onboard" in done.out
         assert models("status", "--json").json["source"] == "built-in"
 
-    def test_the_built_in_one_by_choice_is_no_problem(self, models: Models, file: Path) -> None:
+    def test_the_built_in_one_by_choice_is_not_a_problem(self, models: Models, file: Path) -> None:
         file.write_text('{agents: {defaults: {model: "clawkit/operator"}}}', encoding="utf-8")
         done = models("status", "--probe", "--json")
         assert done.code == 0
@@ -430,7 +430,7 @@ class TestStatus:
         assert "Did you mean 'openai/gpt-5.4'" in done.json["models"][1]["problem"]
         assert "unknown provider 'nobody'" in models("status").out
 
-    def test_an_address_that_is_none_is_a_problem(self, models: Models, file: Path) -> None:
+    def test_an_invalid_address_is_a_problem(self, models: Models, file: Path) -> None:
         provider = '{baseUrl: "nowhere", models: [{id: "x"}]}'
         chosen = '{defaults: {model: "a/x"}}'
         file.write_text(
@@ -487,7 +487,7 @@ class TestProbe:
             assert done.code == 0
             assert len(re.findall(r"answered in [\d.]+m?s: Ready\.", done.out)) == 2
 
-    def test_nobody_there(self, models: Models, file: Path) -> None:
+    def test_no_server_is_running(self, models: Models, file: Path) -> None:
         provider = '{baseUrl: "http://127.0.0.1:1/v1", models: [{id: "x"}]}'
         text = (
             f'{{models: {{providers: {{a: {provider}}}}}, agents: {{defaults: {{model: "a/x"}}}}}}'

@@ -94,7 +94,7 @@ def test_bundled_plugins_are_on_until_they_are_disabled(type_in: Type) -> None:
     assert states(type_in)["lsp"] == "on"
 
 
-def test_enabling_shows_what_is_declared_and_needs_a_yes(type_in: Type) -> None:
+def test_enabling_shows_what_is_declared_and_needs_an_approval(type_in: Type) -> None:
     write("dice", SURE)
     asked = type_in("plugins", "enable", "dice")
     assert asked.code == 2

@@ -202,7 +202,7 @@ def test_an_id_that_output_of_another_command_has_is_shown_by_its_key(
 
 
 @pytest.mark.parametrize("args", [("ps",), ("ps", "--json"), ("kill", "--all"), ("kill", "calm")])
-def test_an_open_folder_is_not_believed(
+def test_an_open_folder_is_not_trusted(
     clawkit: Clawkit, start: Start, folder: Path, args: tuple[str, ...]
 ) -> None:
     record = start("exec sleep 300")
@@ -316,7 +316,7 @@ def test_a_signal_is_all_that_is_sent(
     assert record.runs
 
 
-def test_one_that_had_ended_is_no_failure(clawkit: Clawkit, folder: Path) -> None:
+def test_one_that_had_ended_is_not_a_failure(clawkit: Clawkit, folder: Path) -> None:
     finish(folder, KEY, "0 1000")
     done = clawkit("kill", "calm-otter")
     assert (done.code, done.out) == (0, "calm-otter had already exited\n")
@@ -332,7 +332,9 @@ def test_a_command_is_known_by_key_id_or_beginning(
     assert not record.runs
 
 
-def test_an_id_is_no_beginning_of_another_one(clawkit: Clawkit, start: Start, folder: Path) -> None:
+def test_an_id_is_not_a_beginning_of_another_one(
+    clawkit: Clawkit, start: Start, folder: Path
+) -> None:
     finish(folder, "calm-otter-aa1", "0 1000")
     longer = start("exec sleep 300", key="calm-otter-2-aa2")
     assert "had already exited" in clawkit("kill", "calm-otter").out
@@ -351,7 +353,7 @@ def test_of_one_id_the_running_command_is_meant(
 
 
 @pytest.mark.parametrize("wanted", ["calm-otter", "calm", "calm-otter-"])
-def test_what_could_be_several_is_none(clawkit: Clawkit, start: Start, wanted: str) -> None:
+def test_an_ambiguous_prefix_matches_nothing(clawkit: Clawkit, start: Start, wanted: str) -> None:
     both = [
         start("exec sleep 300", key="calm-otter-aa1"),
         start("exec sleep 300", key="calm-otter-bb1", text="echo \x1b[2J"),
@@ -429,7 +431,7 @@ def test_wrong_usage_of_kill_ends_nothing(
     ],
     ids=str,
 )
-def test_a_damaged_record_ends_nobody(
+def test_a_damaged_record_stops_no_process(
     clawkit: Clawkit, start: Start, folder: Path, damage: dict[str, Any]
 ) -> None:
     record = start("exec sleep 300")

@@ -245,7 +245,7 @@ class TestShow:
         assert done.code == 2
         assert "there is no session 'zzz'. `clawkit sessions list` lists them" in done.err
 
-    def test_a_store_that_is_none_is_said_to_be(self, sessions: Sessions) -> None:
+    def test_an_invalid_store_is_reported(self, sessions: Sessions) -> None:
         path = Path(sessions_file(os.environ))
         path.write_bytes(b"no database at all" * 100)
         path.chmod(0o600)
@@ -303,7 +303,7 @@ class TestDelete:
         assert [each.id for each in store.recent()] == [three.id]
         assert done.err == f"deleted {one.id}\ndeleted {two.id} (two)\n"
 
-    def test_where_nobody_can_be_asked_it_takes_a_word(
+    def test_without_a_terminal_it_requires_yes(
         self, sessions: Sessions, store: SessionStore
     ) -> None:
         session = talk(store)

@@ -220,7 +220,9 @@ def test_what_is_pasted_or_unknown_answers_nothing(read: Open, keys: bytes) -> N
     assert "Allowed" not in screen.shown
 
 
-async def test_a_letter_that_others_follow_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_letter_that_others_follow_is_not_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(clawkit_terminal, "LETTER_S", 60)
     ours, theirs = os.pipe()
     reading = asyncio.ensure_future(clawkit_terminal._read_key(ours))
@@ -260,7 +262,9 @@ def test_ctrl_c_at_a_question_of_a_chat_without_screen_ends_only_the_turn(
     assert not (workspace / "made").exists()
 
 
-def test_what_was_typed_before_the_question_is_no_answer(terminal: Open, tmp_path: Path) -> None:
+def test_what_was_typed_before_the_question_is_not_an_answer(
+    terminal: Open, tmp_path: Path
+) -> None:
     file = tmp_path / "clawkit.json5"
     file.write_text(ASK, encoding="utf-8")
     call = ("tools", "call", "read", '{"path": "a.txt"}', "--text", "--config", str(file))
@@ -482,7 +486,7 @@ def test_a_reason_on_a_dumb_terminal(read: Open) -> None:
     assert "(because)" in screen.shown
 
 
-def test_there_are_no_styles_for_who_does_not_want_them(read: Open) -> None:
+def test_styles_can_be_turned_off(read: Open) -> None:
     plain, styled = read(NO_COLOR="1"), read()
     plain.type(b"n")
     styled.type(b"n")
@@ -509,7 +513,7 @@ def test_a_message_from_a_pipe_leaves_the_terminal_for_answers(
 @pytest.mark.parametrize(
     "line", [f"{PIPED} --json", f"{PIPED} 2>&1 | cat", f"set -m; {PIPED} & wait"]
 )
-def test_nobody_is_asked_beside_a_pipe_who_could_not_answer(
+def test_no_question_is_asked_if_input_is_a_pipe(
     terminal: Open, workspace: Path, line: str
 ) -> None:
     screen = terminal(line=line)

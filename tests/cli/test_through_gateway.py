@@ -376,7 +376,7 @@ def test_a_directory_cannot_control_the_terminal_of_a_piped_chat(
     assert b"\x1b]0;title" not in shown
 
 
-def test_a_command_that_nobody_typed_waits_for_approval(own: Home) -> None:
+def test_a_command_that_no_one_typed_waits_for_approval(own: Home) -> None:
     own.configure(
         """{
           tools: { exec: { ask: "always" } },

@@ -222,7 +222,7 @@ def test_a_denied_tool_is_refused_with_exit_code_3(cli: Cli, config: Callable[[s
     assert json.loads(done.stdout)["details"]["deniedReason"] == "policy"
 
 
-def test_an_ask_rule_is_refused_at_once_where_nobody_can_answer(
+def test_an_ask_rule_is_refused_at_once_where_no_one_can_answer(
     cli: Cli, config: Callable[[str], str]
 ) -> None:
     file = config('{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask"}]}}')
@@ -451,7 +451,7 @@ def test_debug_shows_where_it_happened(program: Cli, config: Callable[[str], str
     assert "Traceback" in program("--debug", "tools", "list", "--config", file).stderr
 
 
-def test_lines_that_are_no_calls_are_answered(cli: Cli) -> None:
+def test_lines_that_are_not_calls_are_answered(cli: Cli) -> None:
     done = cli("tools", "run", "-", stdin='[1]\n{"tool": 5}\n{"params": {}}\n')
     assert done.stdout.count("must be an object like") == 6
     assert done.returncode == 1

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from clawkit.agent.events import (
-    Answered,
+    AnswerRestarted,
+    AnswerStored,
     Event,
-    Noticed,
-    Said,
+    MessageAdded,
+    Notice,
     TextPiece,
-    ToolHappened,
+    ToolEvent,
     TurnEnded,
     TurnStarted,
-    Voided,
 )
 from clawkit.cli.turn_output import JsonOutput, PlainOutput
 from clawkit.content import Assistant, Source, Text, User
@@ -58,13 +58,13 @@ def test_after_a_remark_in_the_middle_of_an_answer_a_line_begins(
     screen = Screen()
     monkeypatch.setattr("sys.stdout", screen)
     watcher = PlainOutput()
-    for event in (TextPiece("One"), Noticed("a remark"), TextPiece("· exec")):
+    for event in (TextPiece("One"), Notice("a remark"), TextPiece("· exec")):
         watcher(event)
     assert screen.getvalue() == "One\n · exec"
 
 
 def test_what_goes_into_a_pipe_is_as_the_model_said_it(capsys: pytest.CaptureFixture[str]) -> None:
-    PlainOutput()(Answered(Assistant((Text("· one\n· two"),))))
+    PlainOutput()(AnswerStored(Assistant((Text("· one\n· two"),))))
     assert capsys.readouterr().out == "· one\n· two\n"
 
 
@@ -80,7 +80,7 @@ def test_what_goes_into_a_pipe_is_as_the_model_said_it(capsys: pytest.CaptureFix
 def test_only_the_model_that_failed_is_asked_again(
     next_one: str, wait_s: float, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    PlainOutput()(Voided("aa/x failed (HTTP 503)", wait_s, next_one, "server"))
+    PlainOutput()(AnswerRestarted("aa/x failed (HTTP 503)", wait_s, next_one, "server"))
     assert capsys.readouterr().err == said
 
 
@@ -92,7 +92,7 @@ def test_nothing_is_void_that_was_not_shown(
             monkeypatch.setattr("sys.stdout", screen)
         watcher = PlainOutput()
         watcher(TextPiece("Hel"))
-        watcher(Voided("aa/x failed", 0, "aa/x", "server"))
+        watcher(AnswerRestarted("aa/x failed", 0, "aa/x", "server"))
         assert capsys.readouterr().err == f"· aa/x failed{said} aa/x again\n"
 
 
@@ -109,10 +109,8 @@ def test_the_last_line_of_json_is_the_end_once(
     assert (told[-1]["type"], told[-1]["how"], told[-1]["error"]) == ("turn_end", "error", "no")
 
 
-FAILED = ToolHappened(
-    {"type": "end", "tool": "read", "callId": "c1", "isError": True, "error": "no"}
-)
-REPEATED = Answered(Assistant((Text("read failed: no"),)))
+FAILED = ToolEvent({"type": "end", "tool": "read", "callId": "c1", "isError": True, "error": "no"})
+REPEATED = AnswerStored(Assistant((Text("read failed: no"),)))
 
 
 @pytest.mark.parametrize(
@@ -130,7 +128,7 @@ def test_a_call_about_a_command_that_failed_has_not_failed_itself(
     details: dict[str, Any], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     event = {"type": "end", "tool": "process", "callId": "c1", "isError": False}
-    PlainOutput()(ToolHappened({**event, "details": details}))
+    PlainOutput()(ToolEvent({**event, "details": details}))
     assert capsys.readouterr().err == said
 
 
@@ -166,7 +164,7 @@ def test_news_about_a_call_are_one_line(capsys: pytest.CaptureFixture[str]) -> N
         {**about, "callId": "1", "content": [text]},
         {**about, "callId": "1"},
     ):
-        watcher(ToolHappened(event))
+        watcher(ToolEvent(event))
     assert capsys.readouterr().err.splitlines() == [
         "· exec make",
         "· exec make: exit code 0",
@@ -182,7 +180,7 @@ def test_the_report_of_a_job_is_shown_as_it_was_written(
 ) -> None:
     words = "[This message is from clawkit.]\n\n" + quote("red\n\n  green")
     report = Source("cron", titles=("Job x: red green",))
-    PlainOutput()(Said(User((Text(words),), 0, report)))
+    PlainOutput()(MessageAdded(User((Text(words),), 0, report)))
     due = Source("cron", ("run",), ("Scheduled job: x",))
-    PlainOutput()(Said(User((Text(words),), 0, due)))
+    PlainOutput()(MessageAdded(User((Text(words),), 0, due)))
     assert capsys.readouterr().err == "· Job x:\nred\n\n  green\n· Scheduled job: x\n"

@@ -222,7 +222,7 @@ def _latin1(path: Path) -> None:
         (_latin1, "byte 0xfc at offset 22"),
     ],
 )
-def test_what_is_no_configuration_file_is_left_alone(
+def test_what_is_not_a_configuration_file_is_left_alone(
     tmp_path: Path, make: Callable[[Path], None], words: str
 ) -> None:
     path = tmp_path / "clawkit.json5"
@@ -233,7 +233,7 @@ def test_what_is_no_configuration_file_is_left_alone(
     assert (path.lstat().st_mode, path.lstat().st_size) == (before.st_mode, before.st_size)
 
 
-def test_a_change_by_somebody_else_in_between_is_not_overwritten(file: Path) -> None:
+def test_a_change_by_someone_else_in_between_is_not_overwritten(file: Path) -> None:
     def edit(text: str) -> str:
         file.write_text("{ /* theirs */ }", encoding="utf-8")
         return set_setting(text, ("tools", "profile"), "full")

@@ -184,7 +184,7 @@ def test_models_are_merged_by_their_ids_and_comments_stay() -> None:
         ("{ agents: { list: [] } }", "agents.list", {"id": "a"}),
     ],
 )
-def test_what_is_no_object_is_not_merged(text: str, path: str, value: Any) -> None:
+def test_what_is_not_an_object_is_not_merged(text: str, path: str, value: Any) -> None:
     with pytest.raises(EditError, match=r"cannot be merged.*--replace"):
         set_setting(text, parse_path(path), value, merge=True)
 

@@ -172,7 +172,7 @@ def test_an_unset_variable_is_a_warning_with_path_and_line(env: dict[str, str]) 
     assert loaded.config.models.providers["openai"].api_key == "${NO_SUCH_KEY}"
 
 
-def test_an_unset_variable_below_an_unused_setting_is_no_warning(env: dict[str, str]) -> None:
+def test_an_unset_variable_below_an_unused_setting_is_not_a_warning(env: dict[str, str]) -> None:
     loaded = loads('{talk: {providers: {x: {apiKey: "${NO_SUCH_KEY}"}}}}', env=env)
     assert [warning.path for warning in loaded.warnings] == ["talk"]
 

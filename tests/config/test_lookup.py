@@ -44,7 +44,7 @@ def test_a_setting_is_found_by_any_of_its_names(path: str, documented: tuple[Any
         ("zzzzzzzzzz", "Top-level settings: $schema, env"),
     ],
 )
-def test_what_is_no_setting_comes_with_a_hint(path: str, hint: str) -> None:
+def test_what_is_not_a_setting_comes_with_a_hint(path: str, hint: str) -> None:
     found = find(parse_path(path))
     assert found.shape is None
     assert found.hint.startswith(hint)

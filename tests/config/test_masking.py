@@ -116,7 +116,7 @@ def test_what_only_looks_like_a_reference_is_masked(value: Any) -> None:
     assert shown["gateway"]["auth"]["token"] == "***"
 
 
-def test_what_is_no_secret_is_shown_as_it_is() -> None:
+def test_what_is_not_a_secret_is_shown_as_it_is() -> None:
     config = {
         "gateway": {"port": 1, "auth": {"mode": "token", "allowTailscale": True}},
         "env": {"shellEnv": {"enabled": True, "timeoutMs": 5}},
@@ -171,7 +171,7 @@ def test_a_change_of_very_many_lines_is_counted() -> None:
     assert few[2:] == ["@@ -6499,5 +6499,5 @@", " 1,", " 1,", "-1,", "+4,", " ] }", " // same"]
 
 
-def test_nothing_changed_is_no_diff() -> None:
+def test_nothing_changed_is_not_a_diff() -> None:
     assert diff("{}", "{}", "f") == []
 
 

@@ -230,7 +230,7 @@ def test_what_cannot_be_included_is_reported_where_it_is_named(
     assert len(text) < 400
 
 
-def test_what_is_no_file_name_is_not_repeated(tmp_path: Path) -> None:
+def test_what_is_not_a_file_name_is_not_repeated(tmp_path: Path) -> None:
     main = write(tmp_path, main='{$include: {token: "hunter2"}}')
     assert "hunter2" not in complaint(main)
 

@@ -386,7 +386,7 @@ class ExecHostContract:
         await running.wait()
         assert await read(running.output) in (b"ab", b"ba")
 
-    async def test_a_write_that_nobody_reads_is_refused(
+    async def test_a_write_that_no_one_reads_is_refused(
         self, hand: Hand, marker: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # For hosts that write on this machine; another one only takes its own time.
@@ -674,7 +674,7 @@ class ExecHostContract:
         with pytest.raises(ToolInputError):
             running.resize(80, 24)
 
-    async def test_what_is_no_size_is_refused(self, hand: Hand) -> None:
+    async def test_what_is_not_a_size_is_refused(self, hand: Hand) -> None:
         running = await hand.start("sleep 60", size=(80, 24))
         for columns, rows in ((70_000, 24), (80, 70_000), (-1, 24)):
             with pytest.raises(ToolInputError):

@@ -80,7 +80,7 @@ async def test_a_person_who_allows_lets_the_call_go_on_once() -> None:
         (Answer("ALLOW"), "refused"),  # type: ignore[arg-type]
     ],
 )
-async def test_everything_but_a_clear_yes_is_a_no(answer: object, words: str) -> None:
+async def test_anything_but_a_clear_yes_is_a_denial(answer: object, words: str) -> None:
     ran: list[object] = []
 
     async def note(params: Any, _ctx: Context) -> None:
@@ -113,7 +113,7 @@ async def test_the_time_to_answer_is_bounded(wanted: float, given: float) -> Non
         assert all(request.timeout_s == 0 for request in person.requests)
 
 
-async def test_where_nobody_can_be_asked_the_call_is_refused_with_what_would_allow_it() -> None:
+async def test_where_no_one_can_be_asked_the_call_is_refused_with_what_would_allow_it() -> None:
     result = await once(echo, rules=always(QUESTION))
     assert result.details["deniedReason"] == "approval-unavailable"
     assert "in a terminal. To allow it: clawkit config set x" in result.as_text()
@@ -218,7 +218,7 @@ async def test_a_question_of_a_tool_says_who_asks() -> None:
     assert person.requests[0].asked_by == f"the tool {person.requests[0].tool}" != "the tool "
 
 
-async def test_a_tool_that_asks_where_nobody_is_gets_a_no() -> None:
+async def test_a_tool_that_asks_without_an_approver_is_denied() -> None:
     result = await once(ask_in_the_middle)
     assert result.details["deniedReason"] == "approval-unavailable"
     with pytest.raises(ToolAuthorizationError, match="no one can be asked here"):
@@ -266,7 +266,7 @@ async def test_what_a_person_agreed_to_covers_the_paths_of_the_same_rule() -> No
     assert (await call(run, CallRequest("probe", {"path": "d"}))).as_text() == "d"
 
 
-async def test_whoever_finds_nobody_to_ask_says_so_in_their_own_words() -> None:
+async def test_an_approver_that_reaches_no_one_words_its_own_refusal() -> None:
     nobody = ToolAuthorizationError("no one can be asked here", reason="approval-unavailable")
     result = await once(echo, rules=always(QUESTION), approver=Answering(nobody))
     assert "no one can be asked here" in result.as_text()

@@ -345,7 +345,7 @@ async def test_results_are_cut_to_the_models_window() -> None:
     assert len((await once(much)).as_text()) > 50_000
 
 
-async def test_an_unexpected_failure_is_logged_for_whoever_looks(
+async def test_an_unexpected_failure_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)

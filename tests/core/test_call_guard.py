@@ -13,7 +13,7 @@ from tests.tables import table
 
 from clawkit.content import Text
 from clawkit.core.approval import Answer, Deny
-from clawkit.core.call import Admission, Asked, CallRequest, Run, call, call_all
+from clawkit.core.call import Admission, CallRequest, GuardedCall, Run, call, call_all
 from clawkit.core.context import Context
 from clawkit.core.hooks import Call, Hooks
 from clawkit.core.result import Result
@@ -25,7 +25,7 @@ class Watcher:
 
     def __init__(self, refusing: str = "") -> None:
         self.refusing = refusing
-        self.asked: list[list[Asked]] = []
+        self.asked: list[list[GuardedCall]] = []
         self.noted: list[tuple[object, Result, bool]] = []
 
     def begin(self) -> None:
@@ -33,7 +33,7 @@ class Watcher:
 
     compacted = begin
 
-    def admit(self, calls: Sequence[Asked]) -> Admission:
+    def admit(self, calls: Sequence[GuardedCall]) -> Admission:
         self.asked.append(list(calls))
         if any(each.tool == self.refusing for each in calls):
             refusals = [Result.text(f"{each.tool}: no", status="blocked") for each in calls]
@@ -52,7 +52,7 @@ class BrokenWatcher(Watcher):
         super().__init__()
         self.how = how
 
-    def admit(self, calls: Sequence[Asked]) -> Admission:
+    def admit(self, calls: Sequence[GuardedCall]) -> Admission:
         if self.how == "in":
             raise RuntimeError("admission is broken")
         if self.how == "short":
@@ -74,7 +74,7 @@ async def test_a_call_is_looked_at_as_it_was_sent_and_its_result_as_it_goes_out(
     watcher, listener = Watcher(), Listener()
     run = run_of(make("exec", echo), watch=watcher)
     result = await call(run, CallRequest(" Bash", '{"path": "a"}'), listener)
-    assert watcher.asked == [[Asked("exec", '{"path": "a"}', known=True)]]
+    assert watcher.asked == [[GuardedCall("exec", '{"path": "a"}', known=True)]]
     [(ticket, noted, acts)] = watcher.noted
     assert ticket == "1.0"
     assert noted.details == {"params": {"path": "a"}}
@@ -245,7 +245,7 @@ async def test_results_are_told_as_they_come() -> None:
     assert told == [(1, "quick"), (0, "slow")]
 
 
-async def test_somebody_who_fails_to_take_a_result_harms_no_call(
+async def test_a_failing_result_callback_harms_no_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def drop(_number: int, _result: Result) -> None:

@@ -9,7 +9,7 @@ from tests.core.parts import QUESTION, Answering, Listener, always, echo, make, 
 from tests.tables import table
 
 from clawkit.core.approval import Answer, Deny
-from clawkit.core.call import Admission, Asked, CallRequest, Run, call, call_all
+from clawkit.core.call import Admission, CallRequest, GuardedCall, Run, call, call_all
 from clawkit.core.hooks import Call, Hooks
 from clawkit.core.result import Result
 from clawkit.tools.tool_call import TOOL
@@ -85,7 +85,7 @@ async def test_hooks_rules_people_listeners_and_the_guard_see_only_the_target() 
     class Guard:
         def begin(self) -> None: ...
         def compacted(self) -> None: ...
-        def admit(self, calls: list[Asked]) -> Admission:
+        def admit(self, calls: list[GuardedCall]) -> Admission:
             seen.extend(calls)
             return Admission(calls)
 
@@ -101,7 +101,7 @@ async def test_hooks_rules_people_listeners_and_the_guard_see_only_the_target() 
     [result] = await call_all(run, [CallRequest("tool_call", INNER, "c1")], events)
     assert not result.is_error
     params = {"path": "x"}
-    assert seen == [Asked("far_away", params), ("Far_Away", params), True]
+    assert seen == [GuardedCall("far_away", params), ("Far_Away", params), True]
     [question] = person.requests
     assert (question.tool, question.params, question.call_id) == ("Far_Away", params, "c1")
     assert [(e["type"], e["tool"], e["callId"]) for e in events] == [

@@ -28,7 +28,7 @@ def test_a_context_speaks_for_its_scope() -> None:
     assert (ctx.agent, ctx.session, ctx.sender, str(ctx.model)) == ("a", "s", sender, "openai/gpt")
 
 
-def test_nobody_is_the_owner_unless_known_to_be() -> None:
+def test_a_sender_is_not_the_owner_by_default() -> None:
     assert Scope().sender.owner is False
 
 
@@ -47,7 +47,7 @@ def test_a_missing_service_is_named() -> None:
         Context("1", Scope(), "/ws").use(Clock)
 
 
-async def test_updates_go_to_whoever_watches_and_nowhere_otherwise() -> None:
+async def test_updates_go_to_listeners_if_there_are_any() -> None:
     seen: list[Result] = []
 
     async def keep(update: Result) -> None:
@@ -60,7 +60,7 @@ async def test_updates_go_to_whoever_watches_and_nowhere_otherwise() -> None:
     assert seen == [Result.text("half"), Result.text("done", percent=100)]
 
 
-def test_a_notice_that_nobody_listens_to_goes_nowhere() -> None:
+def test_a_notice_that_no_one_listens_to_goes_nowhere() -> None:
     seen: list[Result] = []
     Context("1", Scope(), "/w").notify(Result.text("ended"))
     Context("2", Scope(), "/w", notify=seen.append).notify(Result.text("ended"))

@@ -29,9 +29,7 @@ def test_tools_are_held_by_their_canonical_name_in_the_order_they_came() -> None
 
 
 @pytest.mark.parametrize("source", ["caller", "plugin:sky", "mcp:files"])
-def test_nobody_can_stand_in_front_of_a_built_in_tool(
-    source: str, subtests: pytest.Subtests
-) -> None:
+def test_a_built_in_tool_cannot_be_shadowed(source: str, subtests: pytest.Subtests) -> None:
     registry = Registry()
     for name, words in (
         ("exec", "a built-in tool"),

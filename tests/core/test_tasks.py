@@ -229,7 +229,7 @@ async def test_what_the_function_raises_reaches_the_one_who_waits(
         await in_thread(work)
 
 
-async def test_a_thread_that_ends_after_its_caller_went_away_is_no_trouble() -> None:
+async def test_a_thread_may_end_after_its_caller_has_gone() -> None:
     release, ended = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 

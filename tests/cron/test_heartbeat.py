@@ -188,7 +188,7 @@ def test_a_day_begins_at_midnight_of_the_zone_also_when_clocks_change() -> None:
     assert midnight_ms(at("2026-11-18 23:30"), VIENNA) == at("2026-11-18 23:00")
 
 
-def test_the_next_beat_is_the_first_slot_at_which_nothing_speaks_against_it() -> None:
+def test_the_next_heartbeat_is_the_first_slot_that_nothing_prevents() -> None:
     schedule = Every(EVERY_MS, at("2026-11-18 00:00"))
     first = at("2026-11-18 12:30")
     assert next_beat(FACTS, schedule, first) == first

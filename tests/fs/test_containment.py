@@ -115,7 +115,7 @@ def test_links_that_stay_inside_are_followed_by_the_kernel_and_refused_by_hand(
 
 @BOTH
 @pytest.mark.parametrize("path", ["dir/f/", "dir/f/.", "dir/f/x"])
-def test_a_file_is_no_directory(tree: Path, opener: Opener, path: str) -> None:
+def test_a_file_is_not_a_directory(tree: Path, opener: Opener, path: str) -> None:
     with pytest.raises(NotADirectoryError):
         read_by(opener, tree, path)
 

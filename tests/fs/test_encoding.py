@@ -90,7 +90,7 @@ def test_encodings_have_many_names(name: str, found: str) -> None:
         *("unicode_escape", "raw_unicode_escape", "utf-8\0", "../x", "é", "a" * 10_000, "aliases"),
     ],
 )
-def test_what_is_no_encoding_of_files_is_refused(name: str) -> None:
+def test_what_is_not_an_encoding_of_files_is_refused(name: str) -> None:
     with pytest.raises(ToolInputError, match="is not a text encoding"):
         find_codec(name)
 

@@ -63,7 +63,7 @@ def test_whenever_it_is_killed_all_of_many_files_are_changed_or_none(
 @slow
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["user", "poor-user"])
-def test_what_somebody_changes_after_a_crash_stays(tmp_path: Path, kind: str) -> None:
+def test_what_someone_changes_after_a_crash_stays(tmp_path: Path, kind: str) -> None:
     ends = crash(kind, tmp_path, 1 if FULL else 10)
     assert len(ends) > (50 if FULL else 15)
     wrong = [each for each in ends if each["ended"] != "kept" or each["left"]]
@@ -143,7 +143,7 @@ def test_a_failing_step_says_which_file_it_was(ws: Path, journals: Path) -> None
 
 @pytest.mark.parametrize("name", ["a", "dir/b", "f", "made/d/e"])
 @pytest.mark.parametrize("how", ["in place", "replaced"])
-def test_a_file_that_somebody_changes_meanwhile_is_kept_and_the_others_are_taken_back(
+def test_a_file_that_someone_changes_meanwhile_is_kept_and_the_others_are_taken_back(
     ws: Path, journals: Path, name: str, how: str
 ) -> None:
     before = snapshot(ws)
@@ -162,7 +162,7 @@ def test_a_file_that_somebody_changes_meanwhile_is_kept_and_the_others_are_taken
     assert os.listdir(journals) == []
 
 
-def test_content_that_somebody_changed_while_it_waited_is_not_put_in_place(
+def test_content_that_someone_changed_while_it_waited_is_not_put_in_place(
     ws: Path, journals: Path
 ) -> None:
     before = snapshot(ws)
@@ -326,7 +326,7 @@ def plant(journals: Path, ws: Path, **other: Any) -> Path:
     return file
 
 
-def test_a_journal_in_a_safe_place_is_believed(ws: Path, journals: Path) -> None:
+def test_a_journal_in_a_safe_place_is_trusted(ws: Path, journals: Path) -> None:
     """Or the tests below would show nothing."""
     plant(journals, ws)
     recover(str(journals))
@@ -336,7 +336,7 @@ def test_a_journal_in_a_safe_place_is_believed(ws: Path, journals: Path) -> None
 @pytest.mark.parametrize(
     "how", ["open directory", "open file", "other owner", "second name", "link", "a directory"]
 )
-def test_a_journal_that_somebody_else_may_have_put_there_is_not_believed(
+def test_a_journal_that_someone_else_may_have_put_there_is_not_trusted(
     ws: Path, journals: Path, how: str, tmp_path: Path
 ) -> None:
     file = plant(journals, ws)

@@ -377,7 +377,7 @@ async def test_no_handle_is_left_open(kinds: Path) -> None:
     assert open_handles() <= before  # threads of earlier tests may still be closing theirs
 
 
-async def test_no_handle_is_left_open_when_nobody_waits_for_it_any_more(place: Path) -> None:
+async def test_no_handle_is_left_open_when_no_one_waits_for_it_any_more(place: Path) -> None:
     files = LocalFileSystem(str(place))
     (place / "big").write_bytes(b"x" * 1_000_000)
     await files.list(".")

@@ -21,7 +21,7 @@ def test_a_file_that_is_as_it_was_passes() -> None:
     seen.check("/b", info("2"))
 
 
-def test_a_file_that_somebody_else_changed_is_a_conflict() -> None:
+def test_a_file_that_someone_else_changed_is_a_conflict() -> None:
     seen = ReadVersions()
     seen.note("/a", info("1"), b"old")
     for data in (b"new", None):
@@ -31,7 +31,7 @@ def test_a_file_that_somebody_else_changed_is_a_conflict() -> None:
     seen.check("/a", info("2"), b"new")
 
 
-def test_the_same_content_written_again_is_no_change() -> None:
+def test_the_same_content_written_again_is_not_a_change() -> None:
     seen = ReadVersions()
     seen.note("/a", info("1"), b"same")
     seen.check("/a", info("2"), b"same")

@@ -176,7 +176,7 @@ def test_a_dangling_absolute_link_inside_is_missing_to_readers(reach: Roots, tmp
         reach.locate("link")
 
 
-def test_nobody_can_put_a_link_in_the_place_of_a_root(tmp: Path) -> None:
+def test_no_one_can_put_a_link_in_the_place_of_a_root(tmp: Path) -> None:
     reach = Roots(str(tmp / "ws"), write_roots=[str(tmp)])
     assert read(reach, "f") == "ws"
     (tmp / "ws").rename(tmp / "away")

@@ -283,7 +283,7 @@ def test_other_attributes_are_kept_as_far_as_they_can_be(ws: Path) -> None:
 
 @is_root
 @EITHER
-def test_somebody_elses_file_is_not_taken_over(ws: Path, more: tuple[Change, ...]) -> None:
+def test_another_users_file_is_not_taken_over(ws: Path, more: tuple[Change, ...]) -> None:
     os.chown(ws / "a.txt", NOBODY, NOBODY)
     (ws / "a.txt").chmod(0o666)
     before = snapshot(ws)
@@ -579,7 +579,7 @@ def test_content_that_can_get_no_name_is_written_again_under_one(ws: Path) -> No
     assert os.getxattr(ws / "a.txt", "user.note") == b"mine"
 
 
-def test_nobody_ever_sees_half_of_a_file(ws: Path) -> None:
+def test_no_one_ever_sees_half_of_a_file(ws: Path) -> None:
     contents = [bytes([letter]) * 500_000 for letter in b"ab"]
     (ws / "a.txt").write_bytes(contents[0])
     stop = threading.Event()

@@ -23,12 +23,12 @@ from clawkit.gateway.auth import (
     hash_token,
     same,
 )
-from clawkit.gateway.origin import Place
+from clawkit.gateway.origin import RequestOrigin
 from clawkit.gateway.protocol import Connect
 
 SECRET, READ, WRITE, ADMIN = "s3cret", "operator.read", "operator.write", "operator.admin"
 NOW = 1_700_000_000_000
-LOCAL, FAR = Place("127.0.0.1", True), Place("203.0.113.5")
+LOCAL, FAR = RequestOrigin("127.0.0.1", True), RequestOrigin("203.0.113.5")
 DEVICE = Device()
 
 
@@ -43,7 +43,7 @@ def judge(
     auth: dict[str, Any],
     *,
     mode: Mode = "token",
-    place: Place = LOCAL,
+    place: RequestOrigin = LOCAL,
     scopes: tuple[str, ...] = (READ,),
     client: tuple[str, str] = ("cli", "cli"),
     device: bool = False,
@@ -89,7 +89,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     (
         "page on this machine",
         T,
-        {"place": Place("127.0.0.1", True, is_browser=True)},
+        {"place": RequestOrigin("127.0.0.1", True, is_browser=True)},
         ("admitted", "token", ()),
     ),
     ("wrong token", {"token": "no"}, {}, "AUTH_TOKEN_MISMATCH"),
@@ -129,7 +129,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     ("own, behind a proxy", OWN, {"place": FAR}, OK_READ),
     ("own, as a password", {"password": OWN["token"]}, {}, "AUTH_TOKEN_MISMATCH"),
     ("own, almost", {"token": OWN["token"] + "x"}, {}, "AUTH_TOKEN_MISMATCH"),
-    ("own, page", OWN, {"place": Place("::1", True, is_browser=True)}, "AUTH_TOKEN_MISMATCH"),
+    (
+        "own, page",
+        OWN,
+        {"place": RequestOrigin("::1", True, is_browser=True)},
+        "AUTH_TOKEN_MISMATCH",
+    ),
     ("own, node", OWN, {"role": "node", "scopes": ()}, "AUTH_TOKEN_MISMATCH"),
     ("own, device", OWN, {"device": True}, "AUTH_TOKEN_MISMATCH"),
     # Mode none: a device, or a backend on this machine.
@@ -258,7 +263,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
     (
         "foreign page",
         T,
-        {"place": Place("127.0.0.1", True, True, bad_origin=True)},
+        {"place": RequestOrigin("127.0.0.1", True, True, bad_origin=True)},
         "CONTROL_UI_ORIGIN_NOT_ALLOWED",
     ),
     # Protocol versions.
@@ -343,7 +348,7 @@ USER = msgspec.structs.replace(FAR, user="ada")
     ],
 )
 def test_a_proxy_names_the_user_and_this_machine_has_a_token(
-    place: Place, auth: dict[str, Any], device: bool, expected: Decision | str
+    place: RequestOrigin, auth: dict[str, Any], device: bool, expected: Decision | str
 ) -> None:
     found = judge(auth, mode="trusted-proxy", place=place, device=device)
     if isinstance(found, Refuse):
@@ -362,6 +367,6 @@ def test_a_user_of_a_proxy_has_what_its_device_was_approved_for() -> None:
     assert wider == Pair("operator", "scope-upgrade")
 
 
-def test_a_page_of_others_is_refused_whoever_the_user_is() -> None:
+def test_a_foreign_page_is_refused_for_every_user() -> None:
     place = msgspec.structs.replace(USER, bad_origin=True, is_browser=True)
     assert isinstance(judge({}, mode="trusted-proxy", place=place, device=True), Refuse)

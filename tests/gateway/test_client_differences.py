@@ -55,7 +55,7 @@ async def test_a_client_is_told_which_of_its_messages_were_accepted() -> None:
         assert "inputReceipts" not in await peer.call("chat.history", {"sessionKey": "main"})
 
 
-async def test_clients_are_listed_beside_text_that_is_no_unicode(ground: Ground) -> None:
+async def test_clients_are_listed_beside_text_that_is_not_unicode(ground: Ground) -> None:
     """The list is JSON already when it is put into an answer."""
     peer = await ground.join()
     [_, me] = peer.hello["snapshot"]["presence"]

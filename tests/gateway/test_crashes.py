@@ -102,7 +102,7 @@ async def again(home):
         if isinstance(each.message, User) and each.message.source is None
     ]
     assert words == ["work"], words
-    assert gateway.ledger.unfinished() == []
+    assert gateway.run_store.unfinished() == []
     return {"known": known, "resumed": len(gateway.store.history(stored.id))}
 
 

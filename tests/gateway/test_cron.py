@@ -12,7 +12,6 @@ import pytest
 from msgspec.structs import replace
 from tests.gateway.conftest import TOKEN, Ground, serve
 
-from clawkit.automation import MAX_WAKE_UPS, queue_wake_up
 from clawkit.config.modelref import ModelRef
 from clawkit.config.sections.shared import SsrfPolicy
 from clawkit.core.approval import Question
@@ -29,6 +28,7 @@ from clawkit.models.operator import Operator
 from clawkit.models.protocols import ModelError
 from clawkit.net.route import Route
 from clawkit.runtime import Toolkit
+from clawkit.session_cron import MAX_WAKE_UPS, queue_wake_up
 from clawkit.testing import ScriptedModel, call
 
 MAIN = "agent:main:main"
@@ -44,7 +44,7 @@ async def until(wanted: Callable[[], Any]) -> Any:
 
 async def finished(ground: Ground, name: str = "job", count: int = 1) -> list[dict[str, Any]]:
     """The runs of a job, the first one first, when there are so many."""
-    jobs = ground.gateway.automation.jobs()
+    jobs = ground.gateway.job_runner.jobs()
 
     def over() -> Any:
         entries = [run for run in jobs.runs(limit=100)["entries"] if run["jobName"] == name]
@@ -58,7 +58,7 @@ async def finished(ground: Ground, name: str = "job", count: int = 1) -> list[di
 
 def add(ground: Ground, **job: Any) -> dict[str, Any]:
     given = {"name": "job", "at": "+1s", "message": "What time is it?"}
-    return ground.gateway.automation.jobs().add({**given, **job}, by="operator")
+    return ground.gateway.job_runner.jobs().add({**given, **job}, by="operator")
 
 
 def texts(ground: Ground, key: str = MAIN) -> list[str]:
@@ -76,7 +76,7 @@ async def test_a_reminder_waits_in_the_mailbox_of_a_session_that_is_used_elsewhe
         with ground.gateway.store.hold(session.id):
             reminder = {"kind": "systemEvent", "text": "call Ada"}
             job = {"name": "job", "at": "+1s", "payload": reminder}
-            ground.gateway.automation.jobs().add(job, by="operator")
+            ground.gateway.job_runner.jobs().add(job, by="operator")
             [run] = await finished(ground)
         assert run["status"] == "ok"
         assert run["summary"].startswith("left for the next turn")
@@ -91,7 +91,7 @@ async def test_a_turn_in_a_session_that_is_used_elsewhere_is_tried_again() -> No
             added = add(ground, sessionTarget="session:notes")
             [run] = await finished(ground)
         assert (run["status"], run["errorReason"]) == ("error", "busy")
-        assert ground.gateway.automation.jobs().get(added["id"])["enabled"]
+        assert ground.gateway.job_runner.jobs().get(added["id"])["enabled"]
 
 
 async def test_an_answer_is_announced_in_the_main_session_without_a_turn() -> None:
@@ -132,7 +132,7 @@ async def test_what_is_recorded_and_told_of_a_run_has_no_secrets() -> None:
 
 async def test_a_flood_of_wake_ups_is_refused() -> None:
     async with serve({}) as ground:
-        jobs, later = ground.gateway.automation.jobs(), now_ms() + 3_600_000
+        jobs, later = ground.gateway.job_runner.jobs(), now_ms() + 3_600_000
         for number in range(MAX_WAKE_UPS):
             queue_wake_up(jobs, "main", MAIN, f"{number} {'x' * 10_000}", later)
         peer = await ground.join()
@@ -170,7 +170,7 @@ LACKS = "the run would have tools that the session which made this job lacks: "
 def add_as_weak(ground: Ground, name: str, **job: Any) -> dict[str, Any]:
     """Add a job that a session with the model weak/m made."""
     author = JobAuthor(ModelRef("weak", "m"), Sender(owner=True), ())
-    return ground.gateway.automation.jobs().add(
+    return ground.gateway.job_runner.jobs().add(
         {"name": name, "at": "+1s", "deleteAfterRun": False, **job},
         by="operator",
         sign=lambda job: replace(job, author=author),
@@ -192,7 +192,7 @@ async def test_no_run_has_tools_that_the_author_of_its_job_lacks_by_then() -> No
         assert said["main"]["error"].startswith(LACKS)
         assert said["code"]["error"].startswith(f"{LACKS}code_execution; ")
         assert said["few"]["status"] == "ok"
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         await until(lambda: not jobs.get(stream["id"])["enabled"])
         assert f"{LACKS}exec; " in jobs.get(stream["id"])["lastRunError"]
 
@@ -260,7 +260,7 @@ async def test_a_failure_of_the_model_is_an_outcome_with_a_reason() -> None:
         [run] = await finished(ground)
         assert (run["status"], run["errorReason"]) == ("error", "auth")
         assert "the key is wrong" in run["error"]
-        shown = ground.gateway.automation.jobs().get(job["id"])
+        shown = ground.gateway.job_runner.jobs().get(job["id"])
         assert (shown["enabled"], shown["lastRunStatus"]) == (False, "error")
         await until(lambda: [each for each in texts(ground) if "The job 'job' failed" in each])
 
@@ -332,7 +332,7 @@ async def test_a_question_that_no_one_can_answer_is_refused_at_once() -> None:
     model = ScriptedModel(ask, "refused", ask, "allowed")
     async with serve({}, model) as ground:
         job = add(ground, at=None, every="1h")
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         jobs.run(job["id"], "force")
         [run] = await finished(ground)
         said = "\n".join(texts(ground, run["sessionKey"]))
@@ -363,7 +363,7 @@ async def test_a_grant_is_for_one_command_in_the_usual_circumstances(
     ask = call("exec", {"command": "uptime", **params})
     async with serve({}, ScriptedModel(ask, "over")) as ground:
         job = add(ground, at=None, every="1h", grants=["uptime"])
-        ground.gateway.automation.jobs().run(job["id"], "force")
+        ground.gateway.job_runner.jobs().run(job["id"], "force")
         [run] = await finished(ground)
         said = "\n".join(texts(ground, run["sessionKey"]))
         assert ("load average" in said) is is_fine
@@ -440,7 +440,7 @@ async def test_who_may_write_wakes_a_session_without_the_rights_of_the_owner() -
         await until(lambda: any('"storage": "sqlite"' in each for each in texts(ground)))
         await guest.call("wake", {"text": "Hello", "mode": "next-heartbeat"})
         gateway = ground.gateway
-        facts = gateway.automation.heartbeats.facts("main")[0]
+        facts = gateway.job_runner.heartbeats.facts("main")[0]
         assert not facts.has_mail  # no heartbeat, which has these rights, reads it
 
 
@@ -476,7 +476,7 @@ async def test_a_job_waits_for_a_command_to_exit(tmp_path: Path) -> None:
         said = texts(ground, run["sessionKey"])[0]
         assert "code 3" in said
         assert "> ready" in said
-        assert not ground.gateway.automation.jobs().get(job["id"])["enabled"]  # it is over
+        assert not ground.gateway.job_runner.jobs().get(job["id"])["enabled"]  # it is over
 
 
 async def test_a_changed_job_waits_for_its_command_anew(tmp_path: Path) -> None:
@@ -484,7 +484,7 @@ async def test_a_changed_job_waits_for_its_command_anew(tmp_path: Path) -> None:
     async with serve(config, ScriptedModel(then="Seen.")) as ground:
         wait = {"kind": "on-exit", "command": "touch began; exec sleep 600"}
         job = add(ground, at=None, schedule=wait, deleteAfterRun=False)
-        jobs, watches = ground.gateway.automation.jobs(), ground.gateway.automation.watches
+        jobs, watches = ground.gateway.job_runner.jobs(), ground.gateway.job_runner.watches
         await until((tmp_path / "began").exists)
         jobs.update(job["id"], {"enabled": False}, by="operator")
         await until(lambda: not watches.running)
@@ -529,8 +529,8 @@ async def test_lines_of_a_stream_become_runs_in_batches(tmp_path: Path) -> None:
         said = texts(ground, run["sessionKey"])[0]
         assert "> good 1\n> good 2" in said
         assert "bad" not in said
-        ground.gateway.automation.jobs().update(job["id"], {"enabled": False}, by="operator")
-        watches = ground.gateway.automation.watches
+        ground.gateway.job_runner.jobs().update(job["id"], {"enabled": False}, by="operator")
+        watches = ground.gateway.job_runner.watches
         await until(lambda: not watches.running)
 
 
@@ -539,7 +539,7 @@ async def test_a_stream_without_end_does_not_hold_up_the_gateway(tmp_path: Path)
     config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
     async with serve(config, ScriptedModel(then="Seen.")) as ground:
         sizes: list[int] = []
-        watches = ground.gateway.automation.watches
+        watches = ground.gateway.job_runner.watches
         real = watches._add
 
         async def add_lines(row: Any, schedule: Any, lines: list[str]) -> None:
@@ -553,7 +553,7 @@ async def test_a_stream_without_end_does_not_hold_up_the_gateway(tmp_path: Path)
         [run, *_] = await finished(ground)
         assert "> needle" in texts(ground, run["sessionKey"])[0]
         add(ground, name="yes", at=None, schedule={"kind": "stream", "command": ["yes"]})
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         await until(lambda: "streamLastExitAtMs" in jobs.get("yes")["state"])
         assert max(sizes) <= MAX_READ + MAX_LINE
 
@@ -565,7 +565,7 @@ async def test_a_stream_that_ends_again_and_again_is_disabled(
     config = {"agents": {"defaults": {"workspace": str(tmp_path)}}}
     async with serve(config) as ground:
         job = add(ground, at=None, schedule={"kind": "stream", "command": ["false"]})
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         await until(lambda: not jobs.get(job["id"])["enabled"])
         assert "its command ended 5 times" in jobs.get(job["id"])["state"]["autoDisabled"]
 
@@ -640,7 +640,7 @@ async def test_old_sessions_of_jobs_are_deleted() -> None:
         [run] = await finished(ground)
         assert ground.gateway.store.find(run["sessionKey"]) is not None
         await asyncio.sleep(1.1)
-        await ground.gateway.automation.forget_sessions()
+        await ground.gateway.job_runner.forget_sessions()
         assert ground.gateway.store.find(run["sessionKey"]) is None
 
 
@@ -648,9 +648,9 @@ async def test_jobs_are_off_if_settings_or_the_environment_say_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with serve({"cron": {"enabled": False}}) as ground:
-        assert not ground.gateway.automation.settings.enabled
+        assert not ground.gateway.job_runner.settings.enabled
     monkeypatch.setenv("CLAWKIT_SKIP_CRON", "1")
     async with serve({}) as ground:
         peer = await ground.join()
         assert not (await peer.call("cron.status"))["enabled"]
-        assert not ground.gateway.automation.settings.enabled
+        assert not ground.gateway.job_runner.settings.enabled

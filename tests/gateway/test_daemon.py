@@ -44,7 +44,7 @@ def gateways() -> list[int]:
             env = process_table.read_small(f"/proc/{each.pid}/environ").split(b"\0")
         except OSError:
             continue
-        if b"gateway" in argv and b"run" in argv and own in env and not each.gone:
+        if b"gateway" in argv and b"run" in argv and own in env and not each.exited:
             found.append(each.pid)
     return found
 

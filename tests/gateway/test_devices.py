@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 
 from clawkit.errors import NotFoundError
 from clawkit.gateway.auth import hash_token
-from clawkit.gateway.devices import MAX_PENDING, PENDING_MS, About, Devices, load_key
+from clawkit.gateway.devices import MAX_PENDING, PENDING_MS, DeviceInfo, Devices, load_key
 
 pytestmark = pytest.mark.usefixtures("ready")
 
@@ -167,8 +167,8 @@ async def test_roles_of_a_device_have_tokens_of_their_own(ground: Ground, device
     assert frame["error"]["details"]["code"] == "AUTH_DEVICE_TOKEN_MISMATCH"
 
 
-def about(name: str) -> About:
-    return About(name, "key", remote_ip=f"address of {name}")
+def about(name: str) -> DeviceInfo:
+    return DeviceInfo(name, "key", remote_ip=f"address of {name}")
 
 
 def make(tmp_path: Any, key: bytes = b"k" * 32) -> Devices:
@@ -196,7 +196,7 @@ def test_tokens_depend_on_the_key_and_outlive_a_restart(tmp_path: Any) -> None:
     store.close()
     again = make(tmp_path)
     assert again.token("a", "operator", 3)[0] == token
-    known = again.known("a")
+    known = again.facts_about("a")
     assert known is not None
     assert known.grants["operator"].token_hash == hash_token(token)
     other = make(tmp_path, b"x" * 32)

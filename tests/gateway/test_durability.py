@@ -20,8 +20,8 @@ from clawkit.approvals import broker
 from clawkit.content import Text, User
 from clawkit.errors import ToolError
 from clawkit.gateway.agent_pool import MAX_TRIES, RESUMED
-from clawkit.gateway.ledger import RunLedger
 from clawkit.gateway.protocol import now_ms
+from clawkit.gateway.run_store import GatewayRunStore
 from clawkit.gateway.session_events import GatewayRun
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.testing import Gate, ScriptedModel, call, hang
@@ -159,7 +159,7 @@ async def test_messages_that_were_steered_into_a_turn_are_resumed_with_it() -> N
 async def test_an_answer_that_was_stored_and_not_recorded_is_not_asked_for_again() -> None:
     async with serve({}, ScriptedModel("the answer")) as ground:
         peer = await ground.join(READ_WRITE, Device())
-        ground.gateway.ledger.end = lambda run: None  # type: ignore[method-assign]
+        ground.gateway.run_store.end = lambda run: None  # type: ignore[method-assign]
         await peer.call("chat.send", message("work"))
         await peer.until_chat("final")
     model = ScriptedModel("too much")
@@ -204,14 +204,14 @@ async def test_messages_that_were_not_read_wait_through_any_number_of_restarts()
 
 def fail_to_end(ground: Ground, run_id: str) -> None:
     """Have the end of a run not be recorded."""
-    end = ground.gateway.ledger.end
+    end = ground.gateway.run_store.end
 
     def fail(run: GatewayRun) -> None:
         if run.id == run_id:
             raise ToolError("the disk is full")
         end(run)
 
-    ground.gateway.ledger.end = fail  # type: ignore[method-assign]
+    ground.gateway.run_store.end = fail  # type: ignore[method-assign]
 
 
 async def owner_of_what_is_resumed() -> bool:
@@ -270,7 +270,7 @@ async def test_what_others_said_last_does_not_resume_a_turn_before_it() -> None:
 
 async def test_an_end_that_could_not_be_recorded_is_recorded_later() -> None:
     async with serve({}, ScriptedModel(then="done")) as ground:
-        ledger, peer = ground.gateway.ledger, await ground.join()
+        ledger, peer = ground.gateway.run_store, await ground.join()
         end = ledger.end
         fail_to_end(ground, "run-1")
         await peer.call("chat.send", message("one"))
@@ -290,7 +290,7 @@ async def test_a_key_that_is_used_again_is_that_of_another_message() -> None:
     gate = Gate("never said")
     async with serve({}, ScriptedModel(gate)) as ground:
         peer = await ground.join(READ_WRITE, Device())
-        ground.gateway.ledger.remove("run-1")  # as after a while
+        ground.gateway.run_store.remove("run-1")  # as after a while
         await peer.call("chat.send", message("other", "run-2"))
         await gate.reached.wait()
         await peer.call("chat.send", message("second", queueMode="followup"))
@@ -360,7 +360,7 @@ async def test_a_turn_of_an_http_request_is_not_resumed() -> None:
         await asyncio.wait({asked})
     model = ScriptedModel("too much")
     async with serve(config, model) as ground:
-        assert ground.gateway.ledger.unfinished() == []
+        assert ground.gateway.run_store.unfinished() == []
         assert model.requests == []
 
 
@@ -370,7 +370,7 @@ async def test_what_a_person_stops_is_not_resumed() -> None:
         await peer.call("chat.send", message("work"))
         await peer.call("chat.abort", {"sessionKey": "main"})
         await peer.call("agent.wait", {"runId": "run-1"})
-        assert ground.gateway.ledger.unfinished() == []
+        assert ground.gateway.run_store.unfinished() == []
 
 
 async def test_what_a_person_stops_while_the_gateway_ends_is_not_resumed() -> None:
@@ -407,7 +407,7 @@ async def test_a_full_disk_keeps_no_one_from_stopping_what_runs_and_waits(
         waiting = await other.send("chat.send", message("then this", "run-2"))
         await other.call("health")
         for name in ("add", "end"):
-            monkeypatch.setattr(ground.gateway.ledger, name, fail)
+            monkeypatch.setattr(ground.gateway.run_store, name, fail)
         stopped = await owner.call("chat.abort", {"sessionKey": "main"})
         assert stopped["runIds"] == ["run-2", "run-1"]
         assert (await other.answer(waiting))["ok"]
@@ -512,7 +512,7 @@ def test_a_damaged_run_is_reported_and_the_others_are_not_lost(
     tmp_path: Path, record: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = str(tmp_path / "runs.sqlite")
-    ledger = RunLedger(path, str)
+    ledger = GatewayRunStore(path, str)
     for name in "abc":
         ledger.add(GatewayRun(name, "agent:main:main"))
     assert [each.id for each in ledger.unfinished()] == ["a", "b", "c"]
@@ -528,7 +528,7 @@ def test_a_damaged_run_is_reported_and_the_others_are_not_lost(
 
 def test_a_damaged_message_is_not_resumed(tmp_path: Path) -> None:
     path = str(tmp_path / "runs.sqlite")
-    ledger = RunLedger(path, str)
+    ledger = GatewayRunStore(path, str)
     said = User((Text("hi"),), 1, ids=("a", "mark"))
     for name, body in {"a": ledger.pack(said), "b": b"{", "c": ledger.pack(User((), 1))}.items():
         ledger.add(GatewayRun(name, "agent:main:main"), body)

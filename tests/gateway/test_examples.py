@@ -226,7 +226,7 @@ class Walk:
 
     async def beat(self) -> None:
         await self.ask("system-event", {"text": "It rings."})
-        self.ground.gateway.automation.jobs().run("heartbeat-main", "force")
+        self.ground.gateway.job_runner.jobs().run("heartbeat-main", "force")
         await self.event("heartbeat")
         await self.ask("last-heartbeat")
 

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from tests.gateway.conftest import TOKEN, Ground, serve
 from tests.gateway.test_cron import finished, texts, until
 
-from clawkit.automation import cron_store, queue_wake_up
 from clawkit.content import Assistant, Message, Text, ToolCall, Usage
 from clawkit.cron.jobs import Job, JobState
 from clawkit.cron.store import JobRow
 from clawkit.errors import ToolError
 from clawkit.gateway.protocol import now_ms
 from clawkit.models.protocols import ModelError
+from clawkit.session_cron import cron_store, queue_wake_up
 from clawkit.testing import Gate, ScriptedModel, call, calls
 
 MAIN, OWN, NAME = "agent:main:main", "agent:main:heartbeat", "heartbeat-main"
@@ -48,7 +48,7 @@ def words(message: Message) -> list[str]:
 
 async def job_of(ground: Ground, agent: str = "main", *, enabled: bool = True) -> JobRow:
     def found() -> JobRow | None:
-        row = ground.gateway.automation.jobs().heartbeat_job(agent)
+        row = ground.gateway.job_runner.jobs().heartbeat_job(agent)
         return row if row is not None and row.job.enabled == enabled else None
 
     row: JobRow = await until(found)
@@ -58,16 +58,16 @@ async def job_of(ground: Ground, agent: str = "main", *, enabled: bool = True) -
 async def beat(ground: Ground, *, due: bool = False) -> dict[str, Any]:
     """Have a beat, because it is due or because someone asks for it; returns how it ended."""
     row, gateway = await job_of(ground), ground.gateway
-    before = len(gateway.automation.jobs().runs()["entries"])
+    before = len(gateway.job_runner.jobs().runs()["entries"])
 
     def come(row: JobRow) -> tuple[Job, JobState, int, int | None]:
         return row.job, row.state, row.job.created_at_ms - 1, row.job.created_at_ms
 
     if due:
-        gateway.automation.store.change(row.job.id, come)
-        gateway.automation.scheduler.wake()
+        gateway.job_runner.store.change(row.job.id, come)
+        gateway.job_runner.scheduler.wake()
     else:
-        assert gateway.automation.jobs().run(row.job.id, "force")["ran"]
+        assert gateway.job_runner.jobs().run(row.job.id, "force")["ran"]
     return (await finished(ground, NAME, before + 1))[-1]
 
 
@@ -79,9 +79,9 @@ async def test_there_is_no_heartbeat_until_the_file_has_content() -> None:
         assert health["agents"][0]["heartbeat"] == off
         assert health["heartbeatSeconds"] == 0
         assert await peer.call("last-heartbeat") is None
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         assert jobs.heartbeat_job("main") is None
-        heartbeats = ground.gateway.automation.heartbeats
+        heartbeats = ground.gateway.job_runner.heartbeats
         file = write("# Nothing yet\n")
         heartbeats.keep()
         assert jobs.heartbeat_job("main") is None
@@ -110,7 +110,7 @@ async def test_the_file_shows_nothing_that_rules_deny_and_no_secrets() -> None:
     async with serve({"tools": {"rules": [deny]}}) as ground:
 
         def text() -> str | None:
-            return ground.gateway.automation.heartbeats.facts("main")[0].text
+            return ground.gateway.job_runner.heartbeats.facts("main")[0].text
 
         for target, shown in (("private.md", ""), ("notes.md", "plain")):
             file.unlink()
@@ -141,7 +141,7 @@ async def test_a_beat_reads_the_file_and_its_answer_ends_the_turn() -> None:
         assert "Be brief." in request.system
         [report] = texts(ground)
         assert "> [needs_attention, urgent] The door is open. (it rains)" in report
-        fact = ground.gateway.automation.store.fact("heartbeat:main")
+        fact = ground.gateway.job_runner.store.fact("heartbeat:main")
         assert fact == {"summary": "The door is open.", "scratch": "seen once"}
         row = await job_of(ground)
         assert row.next_ms is not None
@@ -163,7 +163,7 @@ async def test_a_quiet_answer_reaches_no_one() -> None:
         assert (run["deliverySuppressionReason"], run["delivered"]) == ("silent", False)
         assert run["summary"] == "[no_change] All is quiet."
         assert ground.gateway.store.find(MAIN) is None
-        last = ground.gateway.automation.heartbeats.last()
+        last = ground.gateway.job_runner.heartbeats.last()
         assert last is not None
         assert last["status"] == "ok-token"
 
@@ -270,7 +270,7 @@ async def test_a_model_that_cannot_be_paid_stops_heartbeats_until_they_are_resum
         [report] = texts(ground)
         assert "no credit is left" in report
         assert "clawkit heartbeat resume" in report
-        asked = ground.gateway.automation.jobs().run(NAME, "force")
+        asked = ground.gateway.job_runner.jobs().run(NAME, "force")
         assert asked["ran"]
         entry = (await finished(ground, NAME, 2))[-1]
         assert (entry["status"], entry["errorReason"]) == ("skipped", "paused")
@@ -291,7 +291,7 @@ async def test_heartbeats_are_paused_for_all_and_this_outlives_the_gateway() -> 
         }
         assert (await job_of(ground, enabled=False)).next_ms is None
     async with serve({}, ScriptedModel(then=answer())) as ground:
-        ground.gateway.automation.heartbeats.keep()
+        ground.gateway.job_runner.heartbeats.keep()
         row = await job_of(ground, enabled=False)
         assert row.next_ms is None
 
@@ -326,7 +326,7 @@ async def test_a_session_of_its_own_each_time_is_deleted_with_those_of_jobs() ->
         assert key.startswith("agent:main:heartbeat:")
         await ground.gateway.live.close_session(key)
         await asyncio.sleep(0.01)
-        await ground.gateway.automation.forget_sessions()
+        await ground.gateway.job_runner.forget_sessions()
         assert ground.gateway.store.find(key) is None
 
 
@@ -369,7 +369,7 @@ async def test_a_long_session_of_heartbeats_starts_anew() -> None:
     long = Assistant((Text("NO_REPLY"),), usage=Usage(30_000, 10))
     async with serve({}, ScriptedModel(long, then="NO_REPLY")) as ground:
         first = (await beat(ground))["sessionId"]
-        store = ground.gateway.automation.store
+        store = ground.gateway.job_runner.store
         with store._database.writing() as db:  # the flood guard: it was a minute ago
             db.execute("UPDATE run SET started_ms = started_ms - 60000")
         assert (await beat(ground))["sessionId"] != first
@@ -387,7 +387,7 @@ async def test_only_the_default_agent_and_those_with_settings_have_one(tmp_path:
     async with serve(str(file)) as ground:
         await job_of(ground)
         await job_of(ground, "own")
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         assert jobs.heartbeat_job("other") is None
         other = jobs.add({"name": "mine", "every": "1h", "message": "hi"}, by="operator")
         # The file changes while the gateway runs.
@@ -409,7 +409,7 @@ async def test_clients_can_connect_although_the_store_of_jobs_is_broken() -> Non
         assert (await peer.call("health"))["agents"][0]["heartbeat"]["enabled"] is False
 
 
-async def test_those_who_may_not_read_hear_no_words() -> None:
+async def test_clients_without_read_scope_receive_no_text() -> None:
     write("Check the door.")
     async with serve({}, ScriptedModel(then="The door is open.")) as ground:
         stranger = await ground.join(["operator.approvals"])
@@ -448,7 +448,7 @@ async def test_a_heartbeat_that_is_on_cannot_be_removed_as_a_job() -> None:
         row, peer = await job_of(ground), await ground.join()
         refused = await peer.refused("cron.remove", {"id": row.job.id})
         assert "to stop it: clawkit heartbeat pause" in refused["message"]
-        assert ground.gateway.automation.jobs().get(row.job.id)["enabled"]
+        assert ground.gateway.job_runner.jobs().get(row.job.id)["enabled"]
 
 
 async def test_a_wake_up_waits_in_the_mailbox_of_a_session_that_is_used_elsewhere() -> None:
@@ -483,7 +483,7 @@ async def test_what_was_left_for_the_next_heartbeat_is_read_in_the_main_session(
         assert await peer.call("system-event", {"text": "It rings."}) == {"ok": True}
         assert texts(ground) == []
         write("# Nothing else\n")
-        heartbeats = ground.gateway.automation.heartbeats
+        heartbeats = ground.gateway.job_runner.heartbeats
         assert heartbeats.facts("main")[0].has_mail
         run = await beat(ground, due=True)
         assert (run["status"], run["sessionKey"]) == ("ok", MAIN)
@@ -495,17 +495,17 @@ async def test_what_was_left_for_the_next_heartbeat_is_read_in_the_main_session(
 
 async def test_what_others_left_waits_for_the_person() -> None:
     async with serve(config(every="1h")) as ground:
-        automation = ground.gateway.automation
+        job_runner = ground.gateway.job_runner
         for sender in ("agent:other:main", "Web request to door"):
-            automation.leave(MAIN, "main", sender, "Open it!")
-        assert not automation.heartbeats.facts("main")[0].has_mail
+            job_runner.leave(MAIN, "main", sender, "Open it!")
+        assert not job_runner.heartbeats.facts("main")[0].has_mail
 
 
 async def test_wake_ups_of_a_session_that_cannot_be_opened_end_with_an_error(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with serve({}) as ground:
-        automation = ground.gateway.automation
+        job_runner = ground.gateway.job_runner
 
         async def refuse(*_given: Any, **_more: Any) -> Any:
             raise ToolError("the model has no key")
@@ -513,11 +513,11 @@ async def test_wake_ups_of_a_session_that_cannot_be_opened_end_with_an_error(
         monkeypatch.setattr(ground.gateway.live, "start", refuse)
         due_ms = now_ms() + 300
         for text in ("The door!", "The bell!"):
-            queue_wake_up(automation.jobs(), "main", MAIN, text, due_ms)
-        automation.scheduler.wake()
+            queue_wake_up(job_runner.jobs(), "main", MAIN, text, due_ms)
+        job_runner.scheduler.wake()
 
         def over() -> bool:
-            return [run.status for run in automation.store.history()[0]] == ["error", "error"]
+            return [run.status for run in job_runner.store.history()[0]] == ["error", "error"]
 
         await until(over)
 
@@ -525,7 +525,7 @@ async def test_wake_ups_of_a_session_that_cannot_be_opened_end_with_an_error(
 async def test_disabling_a_heartbeat_drops_no_wake_up() -> None:
     write("Check the door.")
     async with serve({"cron": {"maxConcurrentRuns": 1}}, ScriptedModel(then="I see.")) as ground:
-        row, jobs = await job_of(ground), ground.gateway.automation.jobs()
+        row, jobs = await job_of(ground), ground.gateway.job_runner.jobs()
         queue_wake_up(jobs, "main", MAIN, "The door!", now_ms() + 300)
         jobs.update(row.job.id, {"enabled": False}, by="operator")
         [run] = await finished(ground, NAME)
@@ -577,9 +577,9 @@ async def test_events_close_together_are_read_in_one_turn() -> None:
         await send(ground)
         first = now_ms()
         # A turn for an event was just now.
-        ground.gateway.automation.heartbeats.wake_ups._events.append((first, MAIN))
+        ground.gateway.job_runner.heartbeats.wake_ups._events.append((first, MAIN))
         let_end()
-        store = ground.gateway.automation.store
+        store = ground.gateway.job_runner.store
 
         def waiting() -> Any:
             found = [run for run in store.history(row.job.id)[0] if run.status == "queued"]
@@ -589,7 +589,7 @@ async def test_events_close_together_are_read_in_one_turn() -> None:
         assert {run.due_ms for run in later} == {first + 30_000}
         for run in later:
             store.record(replace(run, due_ms=now_ms()))
-        ground.gateway.automation.scheduler.wake()
+        ground.gateway.job_runner.scheduler.wake()
         await finished(ground, NAME, 3)
         assert len(model.requests) == 5
         said = "\n".join(words(model.requests[-1].messages[-1]))
@@ -613,7 +613,7 @@ async def test_the_end_of_a_command_has_no_turn_otherwise(why: str) -> None:
         assert there is not None
         await until(lambda: not there.works_in_background)
         await asyncio.sleep(0.3)
-        assert ground.gateway.automation.store.history()[1] == 0
+        assert ground.gateway.job_runner.store.history()[1] == 0
         assert len(model.requests) == 2
 
 

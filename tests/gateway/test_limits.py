@@ -6,9 +6,9 @@ import asyncio
 
 from clawkit.config.sections.gateway import RateLimit
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
-from clawkit.gateway.origin import Place
+from clawkit.gateway.origin import RequestOrigin
 
-FAR, NEAR = Place("203.0.113.5"), Place("127.0.0.1", is_local=True)
+FAR, NEAR = RequestOrigin("203.0.113.5"), RequestOrigin("127.0.0.1", is_local=True)
 
 
 class Clock:
@@ -27,7 +27,7 @@ def test_an_address_is_locked_out_and_let_in_again() -> None:
     assert limiter.locked_s(FAR) == 0
     limiter.fail(FAR)
     assert limiter.locked_s(FAR) == 300
-    assert limiter.locked_s(Place("203.0.113.6")) == 0
+    assert limiter.locked_s(RequestOrigin("203.0.113.6")) == 0
     clock.now += 300
     assert limiter.locked_s(FAR) == 0
 
@@ -55,7 +55,7 @@ def test_this_machine_waits_longer_each_time() -> None:
 def test_many_addresses_do_not_fill_the_memory() -> None:
     limiter = LoginLimiter(RateLimit(max_attempts=1), clock=Clock())
     for number in range(10_100):
-        limiter.fail(Place(f"2001:db8::{number:x}"))
+        limiter.fail(RequestOrigin(f"2001:db8::{number:x}"))
     assert len(limiter._failures) <= 10_000
     assert len(limiter._locked) <= 10_000
 

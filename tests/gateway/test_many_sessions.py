@@ -36,5 +36,5 @@ async def test_only_a_few_sessions_have_a_process_for_their_first_command(
             await there.agent.turns._warm_up(sent)
             services = there.agent.kit.run.services
             assert isinstance(services, Services)
-            made.append(services.is_made(ExecHost))
+            made.append(services.is_created(ExecHost))
         assert made == [True, False]

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from tests.tables import table
 
 from clawkit.config.sections.gateway import TrustedProxy
-from clawkit.gateway.origin import OriginPolicy, Place, find_user, locate
+from clawkit.gateway.origin import OriginPolicy, RequestOrigin, find_user, locate
 
 POLICY = OriginPolicy(
     trusted_proxies=("10.0.0.0/8", "::1"),
@@ -17,7 +17,7 @@ POLICY = OriginPolicy(
 )
 
 
-def at(peer: str, host: str = "127.0.0.1:18789", **headers: str) -> Place:
+def at(peer: str, host: str = "127.0.0.1:18789", **headers: str) -> RequestOrigin:
     given = {name.replace("_", "-"): [value] for name, value in headers.items()}
     return locate(POLICY, peer, {"host": [host], **given})
 
@@ -88,21 +88,21 @@ def test_a_star_allows_no_page() -> None:
 @table(
     ("peer", "headers", "expected"),
     [
-        ("127.0.0.1", {}, Place("127.0.0.1", True)),
-        ("::ffff:127.0.0.1", {}, Place("::ffff:127.0.0.1", True)),
-        ("192.168.1.7", {}, Place("192.168.1.7")),
-        ("10.1.1.1", {}, Place("10.1.1.1")),
-        ("10.1.1.1", {"x_forwarded_for": "203.0.113.5"}, Place("203.0.113.5")),
-        ("10.1.1.1", {"x_forwarded_for": "1.2.3.4, 203.0.113.5"}, Place("203.0.113.5")),
-        ("10.1.1.1", {"x_forwarded_for": "203.0.113.5, 10.2.2.2"}, Place("203.0.113.5")),
-        ("10.1.1.1", {"x_forwarded_for": "127.0.0.1"}, Place("127.0.0.1")),
-        ("10.1.1.1", {"x_forwarded_for": "nonsense"}, Place("10.1.1.1")),
-        ("::1", {"x_forwarded_for": "203.0.113.5"}, Place("203.0.113.5")),
-        ("", {}, Place("")),
+        ("127.0.0.1", {}, RequestOrigin("127.0.0.1", True)),
+        ("::ffff:127.0.0.1", {}, RequestOrigin("::ffff:127.0.0.1", True)),
+        ("192.168.1.7", {}, RequestOrigin("192.168.1.7")),
+        ("10.1.1.1", {}, RequestOrigin("10.1.1.1")),
+        ("10.1.1.1", {"x_forwarded_for": "203.0.113.5"}, RequestOrigin("203.0.113.5")),
+        ("10.1.1.1", {"x_forwarded_for": "1.2.3.4, 203.0.113.5"}, RequestOrigin("203.0.113.5")),
+        ("10.1.1.1", {"x_forwarded_for": "203.0.113.5, 10.2.2.2"}, RequestOrigin("203.0.113.5")),
+        ("10.1.1.1", {"x_forwarded_for": "127.0.0.1"}, RequestOrigin("127.0.0.1")),
+        ("10.1.1.1", {"x_forwarded_for": "nonsense"}, RequestOrigin("10.1.1.1")),
+        ("::1", {"x_forwarded_for": "203.0.113.5"}, RequestOrigin("203.0.113.5")),
+        ("", {}, RequestOrigin("")),
     ],
 )
 def test_an_address_behind_proxies_is_found_and_never_local(
-    peer: str, headers: dict[str, str], expected: Place
+    peer: str, headers: dict[str, str], expected: RequestOrigin
 ) -> None:
     assert at(peer, **headers) == expected
 

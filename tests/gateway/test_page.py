@@ -629,7 +629,7 @@ async def test_sessions_are_named_searched_reset_and_deleted(browser: Browser) -
         stored = ground.gateway.store.find("agent:main:main")
         assert stored is not None
         assert ground.gateway.store.history(stored.id, 10) == []
-        assert ground.gateway.shelf.list(Filter(label="My project"), 10) == []
+        assert ground.gateway.session_list.list(Filter(label="My project"), 10) == []
 
 
 async def check_keyboard_and_names(page: Page) -> None:

@@ -41,12 +41,12 @@ async def go(page: Page, *path: str) -> None:
 
 async def add(ground: Ground, **job: Any) -> str:
     given = {"schedule": "every day at 9:00 UTC", "message": "look", **job}
-    return str(ground.gateway.automation.jobs().add(given, by="operator")["id"])
+    return str(ground.gateway.job_runner.jobs().add(given, by="operator")["id"])
 
 
 def stored(ground: Ground, id_: str) -> dict[str, Any]:
     """As clients see it."""
-    found: dict[str, Any] = json.loads(json.dumps(ground.gateway.automation.jobs().get(id_)))
+    found: dict[str, Any] = json.loads(json.dumps(ground.gateway.job_runner.jobs().get(id_)))
     return found
 
 
@@ -55,7 +55,7 @@ def change_state(ground: Ground, id_: str, **state: Any) -> None:
         job = replace(row.job, enabled=row.job.enabled and "auto_disabled" not in state)
         return job, replace(row.state, **state), row.planned_ms, row.next_ms
 
-    ground.gateway.automation.tell("updated", ground.gateway.automation.store.change(id_, edit))
+    ground.gateway.job_runner.tell("updated", ground.gateway.job_runner.store.change(id_, edit))
 
 
 def runs(page: Page) -> Locator:
@@ -95,7 +95,7 @@ async def test_a_walk_through_jobs(browser: Browser, tmp_path: Path) -> None:
         await expect(enabled).to_be_checked()
         await enabled.press("Space")
         await expect(enabled).not_to_be_checked()
-        [job] = ground.gateway.automation.jobs().list(include_disabled=True)["jobs"]
+        [job] = ground.gateway.job_runner.jobs().list(include_disabled=True)["jobs"]
         assert job["enabled"] is False
         assert job["schedule"] == {"kind": "cron", "expr": "0 9 * * 1-5", "tz": "Europe/Vienna"}
         await page.emulate_media(color_scheme="dark")
@@ -143,7 +143,7 @@ async def test_what_is_wrong_is_said_at_its_field(browser: Browser) -> None:
         await more.fill('{"pacing": {"min": 1}}')
         await save.click()
         await expect(page.get_by_role("alert")).to_contain_text("pacing.min")
-        assert ground.gateway.automation.jobs().list()["total"] == 0
+        assert ground.gateway.job_runner.jobs().list()["total"] == 0
 
 
 async def test_an_edit_changes_only_what_was_edited(browser: Browser) -> None:
@@ -172,7 +172,7 @@ async def test_an_edit_changes_only_what_was_edited(browser: Browser) -> None:
         await go(page, "jobs", id_, "edit")
         await expect(page.get_by_label("Message")).to_have_value("look again")
         # Meanwhile, someone else gives it another name.
-        ground.gateway.automation.jobs().update(id_, {"name": "renamed"}, by="operator")
+        ground.gateway.job_runner.jobs().update(id_, {"name": "renamed"}, by="operator")
         await page.get_by_text("Advanced").click()
         await box.fill('{"overlap": true}')
         await page.get_by_role("button", name="Save").click()
@@ -254,7 +254,7 @@ async def test_failures_and_what_follows_are_shown_as_they_happen(browser: Brows
             )
             await page.get_by_role("switch").click()
             await expect(page.get_by_role("note")).to_have_count(0)
-            ground.gateway.automation.jobs().remove(failing)
+            ground.gateway.job_runner.jobs().remove(failing)
             await expect(page.get_by_role("alert")).to_contain_text("unknown job")
         assert stored(ground, turn)["lastRunStatus"] == "ok"
 
@@ -279,7 +279,7 @@ async def test_jobs_are_searched_and_shown_in_pages(browser: Browser) -> None:
 
 async def test_heartbeats_are_shown_and_not_changed(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground) as page:
-        id_ = ground.gateway.automation.jobs().wake_job("main").job.id
+        id_ = ground.gateway.job_runner.jobs().wake_job("main").job.id
         await go(page, "jobs")
         row = page.get_by_role("main").get_by_role("listitem")
         await expect(row).to_contain_text("heartbeat")

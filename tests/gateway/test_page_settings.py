@@ -254,7 +254,7 @@ async def test_devices_are_approved_rejected_and_lose_their_tokens(
         await request.get_by_role("button", name="Approve").click()
         paired = page.get_by_role("region", name="Device Phone")
         await expect(paired).to_contain_text("Token for operator")
-        assert ground.gateway.devices.known(phone.id) is not None
+        assert ground.gateway.devices.facts_about(phone.id) is not None
         await paired.get_by_role("button", name="Rotate").click()
         await page.get_by_role("dialog").get_by_role("button", name="Replace").click()
         await expect(page.get_by_role("dialog")).to_have_count(0)
@@ -267,7 +267,7 @@ async def test_devices_are_approved_rejected_and_lose_their_tokens(
         stranger = await waiting(ground, "Stranger")
         await request.get_by_role("button", name="Reject").click()
         await expect(request).to_have_count(0)
-        assert ground.gateway.devices.known(stranger.id) is None
+        assert ground.gateway.devices.facts_about(stranger.id) is None
         # The token of this browser is replaced, and still works afterwards.
         await own.get_by_role("button", name="Rotate").click()
         await page.get_by_role("dialog").get_by_role("button", name="Replace").click()
@@ -410,7 +410,7 @@ async def test_a_checker_of_accessibility_finds_nothing(
         now = datetime.now(UTC)
         remember(ground, "main", "one", asked(now), said(now, output=9), created=now)
         await waiting(ground, "A phone")
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         failed = {"name": "failed", "every": "1h", "argv": ["false"], "failureAlert": False}
         jobs.run(jobs.add(failed, by="operator")["id"], "force")
         async with visit(browser, ground, color_scheme=scheme) as page:

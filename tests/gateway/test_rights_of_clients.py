@@ -16,7 +16,7 @@ from clawkit.config.file_edit import change
 from clawkit.errors import ConfigError, EditError, ToolError
 from clawkit.gateway import connection
 from clawkit.gateway.config_text import MARKER, hide, restore, restore_text
-from clawkit.gateway.devices import About, Devices
+from clawkit.gateway.devices import DeviceInfo, Devices
 from clawkit.gateway.methods import read_frame
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.server import app
@@ -208,7 +208,7 @@ async def test_no_one_gets_the_agent_of_others_while_their_messages_are_held(
 ) -> None:
     owner, other = await ground.join(), await ground.join(READ_WRITE, device)
     there = await ground.gateway.live.open("agent:main:main", owner=True)
-    with there.agent.turns.lane.held():
+    with there.agent.turns.lane.paused():
         await owner.call("chat.send", message("mine", "owner"))
         sent = [await other.send("chat.send", message(text, text)) for text in ("one", "two")]
         await asyncio.sleep(0.1)
@@ -291,7 +291,7 @@ async def test_the_session_of_a_group_has_the_rights_of_the_group() -> None:
 async def test_a_client_cannot_make_the_gateway_forget_the_runs_of_others(
     ground: Ground, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.gateway.ledger.KEEP_RUNS", 5)
+    monkeypatch.setattr("clawkit.gateway.run_store.KEEP_RUNS", 5)
     owner, other = await ground.join(), await ground.join(READ_WRITE, device)
     await owner.call("chat.send", message("pay the bill", "pay"))
     await owner.until_chat("final", "pay")
@@ -305,7 +305,7 @@ async def test_a_client_cannot_make_the_gateway_forget_the_runs_of_others(
 async def test_what_needs_no_turn_pushes_out_no_runs(
     ground: Ground, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clawkit.gateway.ledger.KEEP_RUNS", 5)
+    monkeypatch.setattr("clawkit.gateway.run_store.KEEP_RUNS", 5)
     peer = await ground.join(READ_WRITE, device)
     await peer.call("chat.send", message("pay the bill", "pay"))
     await peer.until_chat("final", "pay")
@@ -320,7 +320,7 @@ async def test_a_clock_that_is_set_makes_the_gateway_forget_no_runs(
     peer = await ground.join(READ_WRITE, device)
     await peer.call("chat.send", message("pay the bill", "pay"))
     await peer.until_chat("final", "pay")
-    monkeypatch.setattr("clawkit.gateway.ledger.now_ms", lambda: now_ms() + 3_600_000)
+    monkeypatch.setattr("clawkit.gateway.run_store.now_ms", lambda: now_ms() + 3_600_000)
     await peer.call("chat.send", message("more", "more"))
     assert (await peer.call("chat.send", message("pay the bill", "pay")))["status"] == "ok"
 
@@ -331,10 +331,10 @@ async def test_runs_of_an_earlier_boot_are_forgotten_by_the_clock(
     peer = await ground.join()
     await peer.call("chat.send", message("one", "one"))
     await peer.until_chat("final", "one")
-    monkeypatch.setattr("clawkit.gateway.ledger.here", lambda: "another boot")
+    monkeypatch.setattr("clawkit.gateway.run_store.here", lambda: "another boot")
     await peer.call("chat.send", message("two", "two"))
     assert ground.gateway.live.run("one") is not None
-    monkeypatch.setattr("clawkit.gateway.ledger.now_ms", lambda: now_ms() + 3_600_000)
+    monkeypatch.setattr("clawkit.gateway.run_store.now_ms", lambda: now_ms() + 3_600_000)
     await peer.call("chat.send", message("three", "three"))
     assert ground.gateway.live.run("one") is None
 
@@ -462,9 +462,9 @@ def test_the_token_of_hooks_is_not_the_secret_of_the_gateway(
 
 def test_requests_from_one_address_do_not_push_out_others(tmp_path: Path) -> None:
     store = Devices(str(tmp_path / "devices.sqlite"), bytes(32))
-    victim = store.request(About("victim", "k", remote_ip="10.0.0.1"), "operator", [], 1_000)
+    victim = store.request(DeviceInfo("victim", "k", remote_ip="10.0.0.1"), "operator", [], 1_000)
     for index in range(150):
-        about = About(f"d{index}", "k", remote_ip="10.0.0.2")
+        about = DeviceInfo(f"d{index}", "k", remote_ip="10.0.0.2")
         store.request(about, "operator", [], 1_001 + index)
     waiting = store.pending(2_000)
     assert [each.about.device_id for each in waiting] == [
@@ -476,7 +476,7 @@ def test_requests_from_one_address_do_not_push_out_others(tmp_path: Path) -> Non
 
 
 async def test_only_the_owner_can_touch_nodes(ground: Ground, device: Device) -> None:
-    about = About(device.id, device.public_key)
+    about = DeviceInfo(device.id, device.public_key)
     ground.gateway.devices.approve(about, "node", [], 1_000, "owner")
     helper = await ground.join(["operator.pairing"], Device())
     given = {"deviceId": device.id}

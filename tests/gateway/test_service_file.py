@@ -132,7 +132,7 @@ def test_a_service_manager_that_fails_is_reported(calls: Path, tmp_path: Path) -
     assert not path_of_unit().exists()
 
 
-def test_nothing_is_written_or_removed_without_a_yes(calls: Path) -> None:
+def test_nothing_is_written_or_removed_without_an_approval(calls: Path) -> None:
     asked = subprocess.run(
         [*BASE, "install"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

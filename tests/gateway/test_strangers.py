@@ -31,7 +31,7 @@ from clawkit.gateway.http import Invoke
 from clawkit.gateway.limits import MAX_UNAUTHENTICATED, LoginLimiter
 from clawkit.gateway.methods import METHODS
 from clawkit.gateway.openai import Completion
-from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate
+from clawkit.gateway.origin import OriginPolicy, RequestOrigin, check_policy, locate
 from clawkit.gateway.server import app
 from clawkit.redact import Redactor
 
@@ -162,7 +162,9 @@ async def drip(writer: asyncio.StreamWriter) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_whoever_has_sent_a_request_has_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_there_is_no_timeout_after_a_request_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(serving, "HEAD_S", 0.2)
     async with serve({}) as ground:
         peer = await ground.join()
@@ -179,7 +181,7 @@ def listen_with_small_buffers(host: str, port: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("is_slow", [True, False], ids=["slow", "deaf"])
-async def test_whoever_reads_an_answer_has_time(
+async def test_there_is_no_timeout_while_an_answer_is_read(
     monkeypatch: pytest.MonkeyPatch, is_slow: bool
 ) -> None:
     monkeypatch.setattr(serving, "HEAD_S", 0.3)
@@ -252,12 +254,12 @@ def test_connections_leave_files_for_the_gateway(monkeypatch: pytest.MonkeyPatch
 def test_the_client_of_a_proxy_is_named_in_many_ways(headers: dict[str, str], address: str) -> None:
     policy = OriginPolicy(trusted_proxies=("10.0.0.0/8",))
     given = {name: [value] for name, value in headers.items()}
-    assert locate(policy, "10.1.1.1", given) == Place(address)
+    assert locate(policy, "10.1.1.1", given) == RequestOrigin(address)
 
 
 def test_only_a_program_on_this_machine_is_not_locked_out() -> None:
     limiter = LoginLimiter(RateLimit(max_attempts=2))
-    behind, here = Place("127.0.0.1"), Place("127.0.0.1", is_local=True)
+    behind, here = RequestOrigin("127.0.0.1"), RequestOrigin("127.0.0.1", is_local=True)
     for _ in range(2):
         limiter.fail(behind)
     assert limiter.locked_s(behind) > 0
@@ -289,7 +291,9 @@ async def test_guesses_wait_for_each_other(ground: Ground) -> None:
 
 async def test_only_a_few_guesses_wait(ground: Ground) -> None:
     async with AsyncExitStack() as stack:
-        await stack.enter_async_context(ground.gateway.logins.turn(Place("", is_local=True)))
+        await stack.enter_async_context(
+            ground.gateway.logins.turn(RequestOrigin("", is_local=True))
+        )
         wrong = {"Authorization": "Bearer guess"}
         guesses = [
             asyncio.create_task(send(ground, "POST", "/tools/invoke", {}, wrong)) for _ in range(9)
@@ -298,13 +302,13 @@ async def test_only_a_few_guesses_wait(ground: Ground) -> None:
         assert [each.result().status for each in done] == [429] * 2
         for each in waiting:
             each.cancel()
-        ground.gateway.logins.fail = lambda place: 0.0  # type: ignore[method-assign]
+        ground.gateway.logins.fail = lambda origin: 0.0  # type: ignore[method-assign]
 
 
 async def test_others_do_not_keep_out_who_has_a_secret_of_ours(ground: Ground) -> None:
     device = Device()
     token = (await ground.join(None, device)).hello["auth"]["deviceToken"]
-    own, place = ground.gateway.auth.own_secret, Place("", is_local=True)
+    own, place = ground.gateway.auth.own_secret, RequestOrigin("", is_local=True)
     async with AsyncExitStack() as stack:
         # One guess is being answered, as slowly as can be, and many connections say nothing.
         await stack.enter_async_context(ground.gateway.logins.turn(place))
@@ -327,7 +331,9 @@ async def test_others_do_not_delay_who_has_a_long_secret() -> None:
         for headers in (wrong, wrong, right):
             found.append((await send(ground, "POST", "/tools/invoke", {}, headers)).status)
         assert found == [401, 429, 400], "it is neither locked out with others"
-        async with ground.gateway.logins.turn(Place("", is_local=True)):  # nor waits for them
+        async with ground.gateway.logins.turn(
+            RequestOrigin("", is_local=True)
+        ):  # nor waits for them
             assert (await send(ground, "POST", "/tools/invoke", {}, right)).status == 400
             assert (await ground.join(auth={"token": secret})).hello["auth"]["scopes"]
 
@@ -379,7 +385,7 @@ async def test_a_long_path_is_refused_at_once(ground: Ground) -> None:
         *("https://*.a.test", "https://a.test:99999", "https://u@a.test", "https://a.test?b"),
     ],
 )
-def test_an_origin_that_is_none_is_a_mistake(origin: str) -> None:
+def test_an_invalid_origin_is_a_mistake(origin: str) -> None:
     with pytest.raises(ConfigError, match=r"gateway\.controlUi\.allowedOrigins"):
         app({"gateway": {"controlUi": {"allowedOrigins": [origin]}}})
 

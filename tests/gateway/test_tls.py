@@ -130,7 +130,7 @@ async def test_a_port_without_tls_is_told_from_a_gateway_that_is_not_there(groun
         ("", False),
     ],
 )
-def test_a_fingerprint_that_is_none_is_refused(given: str, good: bool) -> None:
+def test_an_invalid_fingerprint_is_refused(given: str, good: bool) -> None:
     text = json.dumps({"gateway": {"remote": {"tlsFingerprint": given}}})
     with nullcontext() if good else pytest.raises(ConfigError, match="64 hexadecimal digits"):
         loads(text)

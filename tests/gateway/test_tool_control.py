@@ -231,7 +231,7 @@ async def test_restarting_needs_a_setting(stage: Stage) -> None:
     done = await stage.use({"action": "restart", "delayMs": 0, "note": "Look again."})
     assert done["details"]["ok"] is True
     assert restarts == [1]
-    [note] = [each for each in stage.ground.gateway.ledger.unfinished() if each.message]
+    [note] = [each for each in stage.ground.gateway.run_store.unfinished() if each.message]
     assert note.message is not None
     assert note.session == "agent:main:main"
     assert "Look again." in str(note.message.content)

@@ -361,7 +361,7 @@ async def test_a_picture_can_be_attached() -> None:
 
 
 @pytest.mark.parametrize("content", ["no base64!", base64.b64encode(b"not an image").decode(), ""])
-async def test_what_is_no_picture_is_refused(ground: Ground, content: str) -> None:
+async def test_what_is_not_a_picture_is_refused(ground: Ground, content: str) -> None:
     peer = await ground.join()
     given = [{"content": content, "fileName": "a.bin"}]
     error = await peer.refused("chat.send", message("look", attachments=given))

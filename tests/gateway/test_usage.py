@@ -216,7 +216,7 @@ async def test_sessions_are_read_by_one_thread_at_a_time_also_when_clients_leave
         return []
 
     leaving, staying = [await ground.join(["operator.read"], Device()) for _ in range(2)]
-    monkeypatch.setattr(ground.gateway.shelf, "list", slow)
+    monkeypatch.setattr(ground.gateway.session_list, "list", slow)
     before = threading.active_count()
     for peer in (leaving, staying):
         for _ in range(20):

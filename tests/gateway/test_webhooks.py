@@ -23,7 +23,6 @@ from tests.gateway.test_command import free_port, running
 from tests.gateway.test_daemon import configure
 from tests.gateway.test_reload import changed, replace_file, text
 
-from clawkit.automation import cron_store
 from clawkit.config.load import loads
 from clawkit.config.no_effect import find
 from clawkit.content import Text, User
@@ -32,6 +31,7 @@ from clawkit.errors import ConfigError
 from clawkit.gateway.server import app
 from clawkit.gateway.webhook_turns import OWN_SESSIONS
 from clawkit.gateway.webhooks import LIMIT, MAX_BODY
+from clawkit.session_cron import cron_store
 from clawkit.testing import Gate, ScriptedModel, call
 
 SECRET = "the-token-of-hooks-0123456789"
@@ -80,7 +80,7 @@ async def until(is_true: Callable[[], Any]) -> Any:
 
 
 def all_runs(ground: Ground) -> list[CronRun]:
-    store = ground.gateway.automation.store
+    store = ground.gateway.job_runner.store
     return store.history()[0] if store.exists else []
 
 
@@ -524,7 +524,7 @@ async def test_what_was_accepted_before_a_stop_is_run_after_it() -> None:
     model = ScriptedModel(then="ok")
     body = {"message": "hi", "idempotencyKey": "k"}
     async with serve(hooks(), model) as ground:
-        ground.gateway.automation.scheduler.pause()
+        ground.gateway.job_runner.scheduler.pause()
         first = await post(ground, "agent", body)
     assert model.requests == []
     async with serve(hooks(), model) as ground:
@@ -572,7 +572,7 @@ def test_a_killed_gateway_neither_forgets_nor_repeats_a_request() -> None:
 
 async def test_a_queue_has_an_end() -> None:
     async with serve(hooks()) as ground:
-        ground.gateway.automation.scheduler.pause()
+        ground.gateway.job_runner.scheduler.pause()
         found = [await post(ground, "agent", {"message": f"{each}"}) for each in range(201)]
         assert {each.status for each in found[:-1]} == {202}
         assert found[-1].status == 503
@@ -588,7 +588,7 @@ async def test_a_hook_is_refused_where_it_would_never_run() -> None:
     async with serve(hooks()) as ground:
         await post(ground, "agent", {"message": "hi"})
         await ended(ground)
-        jobs = ground.gateway.automation.jobs()
+        jobs = ground.gateway.job_runner.jobs()
         jobs.update("hook-agent-main", {"enabled": False}, by="operator")
         assert (await post(ground, "agent", {"message": "hi"})).status == 503
 
@@ -598,7 +598,7 @@ async def test_a_hook_that_a_person_runs_without_a_request_is_skipped() -> None:
     async with serve(hooks(), model) as ground:
         await post(ground, "agent", {"message": "hi"})
         await ended(ground)
-        ground.gateway.automation.jobs().run("hook-agent-main", "force")
+        ground.gateway.job_runner.jobs().run("hook-agent-main", "force")
         latest, _ = await ended(ground, 2)
         assert (latest.status, latest.record.reason) == ("skipped", "no-request")
         assert len(model.requests) == 1
@@ -663,7 +663,7 @@ async def test_the_first_mapping_that_fits_decides() -> None:
         assert (await post(ground, "elsewhere", {"source": "b"})).status == 202
         unknown = await post(ground, "elsewhere", {})
         assert (unknown.status, unknown.body) == (404, b"Not Found")
-        jobs = {each.job.name for each in ground.gateway.automation.store.all()}
+        jobs = {each.job.name for each in ground.gateway.job_runner.store.all()}
         assert jobs == {"hook-in-main", "hook-mapping-1-main-quiet"}
 
 

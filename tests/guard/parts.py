@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from clawkit.config.sections.tools import Detectors, LoopDetection
-from clawkit.core.call import Asked
+from clawkit.core.call import GuardedCall
 from clawkit.core.result import Result
 from clawkit.guard.loops import LoopGuard
 
@@ -30,7 +30,7 @@ class Calls:
         known: bool = True,
     ) -> Result:
         """One call, and what its tool says if it comes to that."""
-        admission = self.guard.admit([Asked(tool, params, known)])
+        admission = self.guard.admit([GuardedCall(tool, params, known)])
         if admission.refusals:
             return admission.refusals[0]
         result = Result.text(said) if isinstance(said, str) else said

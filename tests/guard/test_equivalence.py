@@ -349,7 +349,7 @@ def test_commands_that_fail_alike() -> None:
         {"output": "slow", "code": 1, "timedOut": True},
     ],
 )
-def test_what_is_no_such_failure(details: dict[str, Any]) -> None:
+def test_results_that_are_not_such_failures(details: dict[str, Any]) -> None:
     assert failed(**details) == ""
 
 

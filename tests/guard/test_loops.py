@@ -10,7 +10,7 @@ from tests.guard.parts import Calls, detector_of, noticed, refused, warned
 from tests.tables import table
 
 from clawkit.content import Image
-from clawkit.core.call import Asked
+from clawkit.core.call import GuardedCall
 from clawkit.core.result import Result
 from clawkit.guard.loops import MAX_STREAKS
 
@@ -65,7 +65,7 @@ def test_a_changed_result_begins_a_new_count() -> None:
         assert warned(calls.read("a", said) for _ in range(11)) == [11]
 
 
-def test_a_call_that_goes_back_and_forth_between_two_results_is_no_loop() -> None:
+def test_a_call_that_goes_back_and_forth_between_two_results_is_not_a_loop() -> None:
     calls = Calls()
     results = [calls.read("a", "on" if number % 2 else "off") for number in range(100)]
     assert warned(results) == refused(results) == []
@@ -164,7 +164,7 @@ def test_two_calls_before_they_are_repeated_are_not_in_turns() -> None:
     assert "in turns" not in noticed(results[4])
 
 
-def test_calls_in_turns_with_results_that_change_are_no_loop() -> None:
+def test_calls_in_turns_with_results_that_change_are_not_loop() -> None:
     calls = Calls()
     results = []
     for number in range(50):
@@ -244,7 +244,7 @@ def test_commands_that_fail_in_the_same_way_are_found_whatever_they_are() -> Non
 
 
 @pytest.mark.parametrize("what", ["read", "success", "another failure"])
-def test_commands_that_fail_with_something_in_between_are_no_loop(what: str) -> None:
+def test_commands_that_fail_with_something_in_between_are_not_loop(what: str) -> None:
     calls = Calls()
     for number in range(50):
         assert not noticed(fail(calls, f"ping 10.0.0.{number}"))
@@ -280,7 +280,7 @@ def test_churn_is_looked_for_as_far_back_as_is_set() -> None:
     assert warned(results) == []
 
 
-def test_writing_what_is_there_already_is_no_progress() -> None:
+def test_writing_what_is_there_already_is_not_progress() -> None:
     calls = Calls()
     same = Result.text("a is as it was", changed=False)
     results = [calls.send("write", {"path": "a"}, same, acts=True) for _ in range(21)]
@@ -357,7 +357,7 @@ def test_edits_that_fail_differently_hide_no_loop() -> None:
     assert refused(results) == [21]
 
 
-def test_somebody_who_learns_something_may_look_again() -> None:
+def test_a_call_may_be_repeated_after_something_new() -> None:
     calls = Calls()
     results = []
     for number in range(100):
@@ -409,7 +409,11 @@ def test_none_of_the_calls_of_a_message_is_carried_out() -> None:
     calls = Calls()
     for _ in range(20):
         calls.read("a")
-    asked = [Asked("ls", {}), Asked("read", {"path": "a"}), Asked("exec", {"command": "x"})]
+    asked = [
+        GuardedCall("ls", {}),
+        GuardedCall("read", {"path": "a"}),
+        GuardedCall("exec", {"command": "x"}),
+    ]
     first, trigger, last = calls.guard.admit(asked).refusals
     assert [result.details["tool"] for result in (first, trigger, last)] == ["ls", "read", "exec"]
     assert "'read' was called 20 times" in trigger.as_text()
@@ -425,7 +429,7 @@ def test_none_of_the_calls_of_a_message_is_carried_out() -> None:
 
 def both(calls: Calls, *order: int) -> list[Result]:
     """Two calls of one message; their results come in that order."""
-    admission = calls.guard.admit([Asked("read", {"path": name}) for name in "ab"])
+    admission = calls.guard.admit([GuardedCall("read", {"path": name}) for name in "ab"])
     if admission.refusals:
         return list(admission.refusals)
     told = {
@@ -448,13 +452,13 @@ def test_results_count_in_the_order_of_the_calls() -> None:
 def test_a_call_that_was_broken_off_does_not_count() -> None:
     calls = Calls()
     for _ in range(50):
-        assert not calls.guard.admit([Asked("read", {"path": "a"})]).refusals
+        assert not calls.guard.admit([GuardedCall("read", {"path": "a"})]).refusals
     assert warned(calls.read("a") for _ in range(11)) == [11]
 
 
 def test_a_result_that_comes_after_the_next_message_counts() -> None:
     calls = Calls()
-    late = [calls.guard.admit([Asked("read", {"path": "a"})]).tickets[0] for _ in range(20)]
+    late = [calls.guard.admit([GuardedCall("read", {"path": "a"})]).tickets[0] for _ in range(20)]
     for ticket in late:
         calls.guard.note(ticket, Result.text("its content"), acts=False)
     assert detector_of(calls.read("a")) == "generic_repeat"
@@ -462,7 +466,7 @@ def test_a_result_that_comes_after_the_next_message_counts() -> None:
 
 def test_a_result_that_comes_after_the_turn_does_not_count() -> None:
     calls = Calls()
-    late = [calls.guard.admit([Asked("read", {"path": "a"})]).tickets[0] for _ in range(20)]
+    late = [calls.guard.admit([GuardedCall("read", {"path": "a"})]).tickets[0] for _ in range(20)]
     calls.guard.begin()
     for ticket in late:
         calls.guard.note(ticket, Result.text("its content"), acts=False)
@@ -524,6 +528,6 @@ def test_what_was_read_before_a_compaction_may_be_read_again() -> None:
 
 
 @table("ticket", [None, object(), 7])
-def test_a_ticket_of_somebody_else_changes_nothing(ticket: Any) -> None:
+def test_a_ticket_of_another_guard_changes_nothing(ticket: Any) -> None:
     result = Result.text("x")
     assert Calls().guard.note(ticket, result, acts=True) is result

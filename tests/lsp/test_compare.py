@@ -44,7 +44,7 @@ def test_a_warning_that_became_an_error_is_new() -> None:
 
 
 @table("severity", [0, 3, 4, -1])
-def test_hints_are_no_problems(severity: int) -> None:
+def test_hints_are_not_problems(severity: int) -> None:
     assert compare(State("", ()), State("a", found((0, "x"), severity=severity))) == []
 
 

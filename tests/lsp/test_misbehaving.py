@@ -70,7 +70,7 @@ async def test_problems_that_cannot_be_read_are_as_good_as_none(desk: Make) -> N
     assert await made.write("a.fake", "bad\n") == Problems(late=("fake",))
 
 
-async def test_a_refusal_is_no_answer(desk: Make) -> None:
+async def test_a_refusal_is_not_an_answer(desk: Make) -> None:
     made = desk(fake=fake("refuse"))
     assert await made.write("a.fake", "bad\n") == Problems()
 

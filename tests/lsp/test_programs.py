@@ -35,7 +35,7 @@ def test_what_is_beside_the_interpreter_is_found_last(tmp_path: Path) -> None:
     assert programs.path == ("/usr/bin", os.path.dirname(sys.executable))
 
 
-def test_what_cannot_be_run_is_passed_over(tmp_path: Path) -> None:
+def test_what_cannot_be_run_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a" / "server").mkdir(parents=True)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "server").touch(0o644)
@@ -81,7 +81,7 @@ def test_a_workspace_that_is_a_link_is_known_by_both_names(tmp_path: Path) -> No
     assert look(tmp_path, tmp_path / "ws", tmp_path / "real").find("server") is None
 
 
-def test_shims_are_passed_over(tmp_path: Path) -> None:
+def test_shims_are_skipped(tmp_path: Path) -> None:
     make(tmp_path / "shims" / "server")
     assert look(tmp_path, tmp_path / "shims", f"{tmp_path}/shims/").find("server") is None
 

@@ -107,7 +107,7 @@ async def test_a_crash_is_forgiven(desk: Make) -> None:
     assert await made.write("b.fake", "good\n") == Problems(servers=("fake",))
 
 
-async def test_a_crash_while_nobody_looks_is_noticed(desk: Make, tmp_path: Path) -> None:
+async def test_a_crash_while_no_one_looks_is_noticed(desk: Make, tmp_path: Path) -> None:
     made = desk(fake=marked("pull", tmp_path))
     await made.write("a.fake", "good\n")
     (first,) = servers(tmp_path)
@@ -118,7 +118,7 @@ async def test_a_crash_while_nobody_looks_is_noticed(desk: Make, tmp_path: Path)
     assert servers(tmp_path) != [first]
 
 
-async def test_servers_that_nobody_uses_are_ended(desk: Make, tmp_path: Path) -> None:
+async def test_servers_that_no_one_uses_are_ended(desk: Make, tmp_path: Path) -> None:
     made = desk(fake=marked("pull", tmp_path), idle_s=0.05)
     await made.write("a.fake", "good\n")
     while servers(tmp_path):

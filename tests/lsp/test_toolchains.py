@@ -37,7 +37,7 @@ def package(folder: Path, version: str) -> str:
     return make(folder / "typescript" / "bin" / "tsc")
 
 
-def test_an_old_typescript_compiler_is_no_server(tmp_path: Path, programs: Programs) -> None:
+def test_an_old_typescript_compiler_is_not_a_server(tmp_path: Path, programs: Programs) -> None:
     assert resolve_typescript(package(tmp_path, "5.9.3"), programs) is None
     assert resolve_typescript(package(tmp_path, "6.0.0-beta"), programs) is None
 

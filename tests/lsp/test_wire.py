@@ -18,7 +18,7 @@ def test_messages_are_cut_out_wherever_the_stream_is_cut() -> None:
         assert bodies == [b"{}", b"", b'{"a": "\xc3\xbc"}']
 
 
-def test_other_headers_are_passed_over() -> None:
+def test_other_headers_are_skipped() -> None:
     header = b"Content-Type: application/json\r\ncontent-length:  2 \r\n\r\n"
     assert list(HeaderFrames().feed(header + b"{}")) == [b"{}"]
 

@@ -52,7 +52,7 @@ async def test_much_error_output_is_no_obstacle(workspace: Path, tmp_path: Path)
         assert not (await kit.call("srv__echo", {"text": "x"})).is_error
 
 
-async def test_what_is_no_message_ends_the_connection(workspace: Path, tmp_path: Path) -> None:
+async def test_what_is_not_a_message_ends_the_connection(workspace: Path, tmp_path: Path) -> None:
     async with open_kit(workspace, {"srv": entry(tmp_path, "garbage")}) as kit:
         assert "it sent an invalid message" in error(await kit.call("srv__echo"))
 
@@ -119,7 +119,7 @@ async def test_a_changed_definition_waits_until_a_person_accepts_it(
         assert await kit.update()
         assert not {"srv__echo", "srv__new"} & set(names(kit))
         assert any("clawkit mcp accept srv" in each for each in kit.warnings)
-        folder, settings = mounts(kit)._around.folder, mounts(kit)._slots["srv"].entry
+        folder, settings = mounts(kit)._context.folder, mounts(kit)._slots["srv"].entry
         assert accept(found) == ["echo", "new"]
         write_listing(folder, "srv", found)
         assert await kit.update()
@@ -237,12 +237,14 @@ async def test_resources_that_a_server_has_later_wait_until_they_are_accepted(
         await kit.update()
         assert "srv__resources" not in names(kit)
         accept(found)
-        write_listing(mounts(kit)._around.folder, "srv", found)
+        write_listing(mounts(kit)._context.folder, "srv", found)
         assert await kit.update()
         assert "note:1" in (await kit.call("srv__resources")).as_text()
 
 
-async def test_a_question_does_not_stop_the_clock_for_good(workspace: Path, tmp_path: Path) -> None:
+async def test_a_question_does_not_stop_the_clock_permanently(
+    workspace: Path, tmp_path: Path
+) -> None:
     server = entry(tmp_path, "asks-and-waits", requestTimeoutMs=300)
     for person in (None, Approver("deny"), Approver("allow")):
         async with (

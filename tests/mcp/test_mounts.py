@@ -396,7 +396,7 @@ async def test_closing_stops_the_program(workspace: Path, tmp_path: Path) -> Non
     async with open_kit(workspace, {"srv": entry(tmp_path)}) as kit:
         task = asyncio.ensure_future(kit.call("srv__sleep"))
         await until(lambda: "call sleep" in notes(tmp_path))
-        running = mounts(kit)._slots["srv"].cell
+        running = mounts(kit)._slots["srv"].setup
         assert running is not None
     await task
     assert mounts(kit)._slots["srv"].session is None

@@ -13,7 +13,7 @@ from clawkit.content import Image, Text
 from clawkit.core.approval import Approver
 from clawkit.core.context import Context
 from clawkit.errors import ToolError
-from clawkit.gateway.mcp_alone import serve_http
+from clawkit.gateway.mcp_standalone import serve_http
 from clawkit.mcp_server.served_call import Elicited, current
 from clawkit.runtime import load_config
 

@@ -16,9 +16,9 @@ from clawkit.core.approval import Answer, Lasting, Question
 from clawkit.core.call import CallRequest, Run
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.served_call import (
-    CarPark,
     Elicited,
     ServedCall,
+    SuspendedCalls,
     read_answer,
     show_question,
 )
@@ -139,16 +139,16 @@ async def test_a_question_can_be_answered_elsewhere(tmp_path: Path) -> None:
         cancelled, result = await wire.receive(), await wire.receive()
         assert cancelled["params"] == {"requestId": asked["id"]}
         assert (result["id"], "isError" in result["result"]) == (number, False)
-        parked = await begin(wire)
+        suspended = await begin(wire)
         [pending] = store.pending(0)
         store.decide(pending.id, Answer("allow", by="a terminal"), pending.created_ms + 1)
-        while parked["resultType"] == "input_required":  # the store is read now and then
-            parked = await begin(wire, requestState=parked["requestState"])
-        assert "isError" not in parked
+        while suspended["resultType"] == "input_required":  # the store is read now and then
+            suspended = await begin(wire, requestState=suspended["requestState"])
+        assert "isError" not in suspended
     store.close()
 
 
-async def test_a_parked_call_ends_with_the_server(tmp_path: Path) -> None:
+async def test_a_suspended_call_ends_with_the_server(tmp_path: Path) -> None:
     store = PendingStore(waiting_file(os.environ))
     async with connect(opener(ASK, tmp_path)) as wire:
         await begin(wire)
@@ -163,12 +163,12 @@ async def test_a_client_that_never_answers_is_not_busy_for_ever() -> None:
     run = Run({}, "/")
     served = ServedCall(run, CallRequest("a"), lambda _data: None, None, None, can_ask=True)
     served.task = asyncio.ensure_future(asyncio.Event().wait())  # type: ignore[arg-type]
-    park = CarPark()
-    park.put(served, b"")
-    seen = [park.is_empty]
-    for parked in park._parked.values():
-        parked.until = 0.0
-    assert [*seen, park.is_empty] == [False, True]
+    calls = SuspendedCalls()
+    calls.put(served, b"")
+    seen = [calls.is_empty]
+    for suspended in calls._suspended.values():
+        suspended.until = 0.0
+    assert [*seen, calls.is_empty] == [False, True]
     await asyncio.wait([served.task])
 
 

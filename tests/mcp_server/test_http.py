@@ -17,7 +17,7 @@ from tests.mcp_server.wire import FORMS, modern, opener
 
 from clawkit import Tool
 from clawkit.gateway.mcp import MAX_BODY
-from clawkit.gateway.mcp_alone import make_app
+from clawkit.gateway.mcp_standalone import make_app
 from clawkit.gateway.serve import listen
 from clawkit.mcp import protocol as mcp
 from clawkit.runtime import load_config
@@ -77,7 +77,7 @@ def events_of(answer: Answer) -> list[Any]:
     return [json.loads(line[6:]) for line in lines if line.startswith("data: ")]
 
 
-async def test_only_clients_with_the_secret_that_are_no_foreign_page_are_served(
+async def test_only_clients_with_the_secret_that_are_not_foreign_page_are_served(
     tmp_path: Path,
 ) -> None:
     body, headers = body_of("server/discover", modern()), headers_of("server/discover")

@@ -169,7 +169,7 @@ def test_a_file_behind_a_link_is_changed_and_the_link_stays(home: Path) -> None:
     assert set(servers(home, "cursor")) == {"a", "clawkit"}
 
 
-def test_nothing_is_written_without_a_yes(home: Path) -> None:
+def test_nothing_is_written_without_an_approval(home: Path) -> None:
     asked = run("--client", "claude-code")
     assert asked.exit_code == 2
     assert "add --yes" in asked.output

@@ -74,7 +74,7 @@ async def test_a_drawn_page_shows_what_is_drawn() -> None:
     assert [pixel(shown, x, 600) for x in (100, 800)] == [(255, 0, 0), (255, 255, 255)]
 
 
-async def test_an_empty_page_is_no_picture() -> None:
+async def test_an_empty_page_is_not_a_picture() -> None:
     assert (await pages(text_pdf(""))).pages == (DocumentPage(1, ""),)
 
 
@@ -96,7 +96,7 @@ async def test_an_encrypted_document_is_refused() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"hello", b"%PDF-1.7\n" + random.Random(1).randbytes(9_000)])
-async def test_what_is_no_document_is_refused(data: bytes) -> None:
+async def test_what_is_not_a_document_is_refused(data: bytes) -> None:
     with pytest.raises(ToolInputError, match="it is broken, or not a PDF"):
         await pages(data)
 

@@ -240,12 +240,12 @@ async def test_a_truncated_picture_is_refused(name: str) -> None:
         bytes(range(256)) * 16,
     ],
 )
-async def test_what_is_no_picture_is_refused(data: bytes) -> None:
+async def test_what_is_not_a_picture_is_refused(data: bytes) -> None:
     with pytest.raises(ToolInputError, match="the image cannot be decoded: it is broken, or not"):
         await fit(data)
 
 
-async def test_formats_that_nobody_asked_for_are_refused() -> None:
+async def test_formats_that_no_one_asked_for_are_refused() -> None:
     buffer = io.BytesIO()
     photo(30, 30).save(buffer, "PPM")
     with pytest.raises(ToolInputError, match="or not PNG, JPEG, GIF, WEBP, BMP, TIFF or ICO"):

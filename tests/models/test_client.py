@@ -394,7 +394,7 @@ async def test_closing_the_stream_closes_the_connection(api: Api, http: Client) 
     assert (ring.used, ring.failed) == ([], {})
 
 
-async def test_nobody_there_is_told(http: Client) -> None:
+async def test_a_refused_connection_is_reported(http: Client) -> None:
     async with plain_server(b"") as url:
         pass
     error = await failure(at(url, "openai-completions", http))
@@ -520,7 +520,7 @@ async def test_a_stream_without_end_is_refused(
     assert "sent an answer of more than 100000 bytes" in str(error)
 
 
-def test_blanks_before_an_answer_are_passed_over_as_they_come() -> None:
+def test_blanks_before_an_answer_are_skipped() -> None:
     endpoint = Endpoint(parse_ref("svc/m"), "openai-completions", "http://127.0.0.1")
     reading = Reading("svc", make_wire(endpoint).decoder())
     for _ in range(2_000):
@@ -565,7 +565,7 @@ async def test_without_any_credential_nothing_is_sent(http: Client) -> None:
         assert not server.count
 
 
-async def test_a_credential_that_cannot_be_had_is_passed_over(http: Client) -> None:
+async def test_an_unavailable_credential_is_skipped(http: Client) -> None:
     ring = Ring("first-key-1", "second-key-2")
     ring.unready = "svc:1"
     async with ScriptedServer("Hi.") as server:

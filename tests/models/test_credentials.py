@@ -310,7 +310,7 @@ class TestFile:
         with pytest.raises(ConfigError, match=said):
             place.ids()
 
-    def test_a_directory_that_is_none_is_told(self, place: Place) -> None:
+    def test_an_invalid_directory_is_reported(self, place: Place) -> None:
         (place.folder / "file").write_text("", encoding="utf-8")
         loaded = loads("{}", env={})
         credentials = Credentials(loaded.config, {}, str(place.folder / "file"), services={})
@@ -408,7 +408,7 @@ class TestResting:
         credentials.mark_failed(key, "auth")
         assert credentials.cooldown_s(key) == 30
 
-    def test_what_is_no_profile_is_not_put_into_the_file(self, place: Place) -> None:
+    def test_what_is_not_a_profile_is_not_put_into_the_file(self, place: Place) -> None:
         credentials = place.credentials(OPENAI_API_KEY="k")
         (key,) = credentials.for_provider("openai")
         credentials.mark_failed(key, "auth")

@@ -153,13 +153,13 @@ class TestOllama:
     async def test_whatever_it_says_does_no_harm(self, body: Any) -> None:
         assert await ollama_models({}, Tags(body)) == []
 
-    async def test_an_error_is_no_server(self) -> None:
+    async def test_an_error_is_not_a_server(self) -> None:
         assert await ollama_models({}, Tags(TWO, status=500)) == []
 
     @pytest.mark.parametrize(
         "error", [ConnectionRefusedError(), TimeoutError(), NetError("connect", "nobody there")]
     )
-    async def test_nobody_there_is_no_server(self, error: Exception) -> None:
+    async def test_a_refused_connection_means_no_server(self, error: Exception) -> None:
         async def get(url: str, timeout_s: float) -> tuple[int, bytes]:
             raise error
 

@@ -188,7 +188,7 @@ async def test_when_no_credential_is_left_the_next_model_answers() -> None:
 
 
 @pytest.mark.parametrize("kind", ["not_found", "refused"])
-async def test_another_credential_is_no_help_against_this(kind: ErrorKind) -> None:
+async def test_another_credential_is_not_tried_for_this_error(kind: ErrorKind) -> None:
     one = Keys(error(kind), "never", keys=3, ref="a/one")
     assert (await failure(ModelChain([one], clock=Clock()))).kind == kind
     assert len(one.requests) == 1
@@ -334,7 +334,7 @@ async def test_with_another_model_there_patience_is_short(kind: ErrorKind) -> No
     assert [again.model.id for again in agains(items)] == ["one", "one", "two"]
 
 
-async def test_when_the_other_model_is_no_help_the_first_is_asked_again() -> None:
+async def test_if_the_other_model_fails_too_the_first_is_asked_again() -> None:
     clock = Clock()
     one = model(*[error("overloaded")] * 5, "Back again.")
     two = model(error("auth"), ref="b/two")
@@ -468,7 +468,7 @@ async def test_how_long_a_model_rests_depends_on_the_reason(
     assert (await answer(chain)).text == "One."
 
 
-async def test_a_model_whose_credentials_all_rest_is_passed_over() -> None:
+async def test_a_model_whose_credentials_are_all_cooling_down_is_skipped() -> None:
     one = Keys("One.", keys=0, ref="a/one")
     one.ask_in_s = 20
     chain = ModelChain([one, model(ref="b/two", then="Two.")], clock=Clock())
@@ -477,7 +477,7 @@ async def test_a_model_whose_credentials_all_rest_is_passed_over() -> None:
     assert (await answer(chain)).text == "One."
 
 
-async def test_a_resting_model_is_asked_when_nobody_else_is_left() -> None:
+async def test_a_model_in_cooldown_is_asked_if_it_is_the_last_one() -> None:
     one = Keys("One.", keys=0, ref="a/one")
     one.ask_in_s = 20
     two = model(then=error("auth"), ref="b/two")
@@ -500,7 +500,7 @@ async def test_closing_the_stream_ends_the_request() -> None:
     assert one.closed == 1
 
 
-async def test_an_answer_counts_also_when_nobody_reads_on() -> None:
+async def test_an_answer_counts_also_when_no_one_reads_on() -> None:
     clock = Clock()
     one = model(error("auth"), "One.", error("auth"), "One.")
     chain = ModelChain([one, model(ref="b/two", then="Two.")], clock=clock)

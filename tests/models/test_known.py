@@ -47,7 +47,7 @@ class TestTable:
             assert len({row.id for row in rows}) == len(rows)
 
     @pytest.mark.parametrize("name", [name for name, row in PROVIDERS.items() if row.env])
-    def test_whoever_has_a_key_has_a_model_to_begin_with(self, name: str) -> None:
+    def test_every_provider_with_a_key_has_a_default_model(self, name: str) -> None:
         assert PROVIDERS[name].models
 
 

@@ -129,7 +129,7 @@ class TestReading:
         place.store({"own": {"baseUrl": ""}})
         assert place.own().endpoint(ONE).base_url == "https://config.test/v1"
 
-    def test_all_else_is_the_configurations_where_it_speaks(self, place: Place) -> None:
+    def test_configured_values_take_precedence_for_everything_else(self, place: Place) -> None:
         stored = {
             "api": "anthropic-messages",
             "timeoutSeconds": 5,
@@ -180,7 +180,7 @@ class TestReading:
             place.catalog()
         assert str(place.file) in str(caught.value)
 
-    def test_what_is_no_file_is_refused_at_once(self, place: Place) -> None:
+    def test_what_is_not_a_file_is_refused_at_once(self, place: Place) -> None:
         place.file.mkdir(parents=True)
         with pytest.raises(ConfigError, match=r"models\.json: is a directory"):
             place.catalog()

@@ -60,7 +60,7 @@ async def talk(tmp_path: Path, said: str, *answers: str, **config: Any) -> Conve
     return conversation
 
 
-async def test_a_file_is_written_and_a_command_run_after_a_yes(tmp_path: Path) -> None:
+async def test_a_file_is_written_and_a_command_run_after_an_approval(tmp_path: Path) -> None:
     said = "write hello.txt hi there\n!cat hello.txt | rev"
     talked = await talk(tmp_path, said, "allow")
     assert (tmp_path / "hello.txt").read_text() == "hi there\n"

@@ -149,7 +149,7 @@ class TestAliases:
         ):
             found.find("fast")
 
-    def test_an_alias_of_a_model_nobody_knows_names_its_key(self) -> None:
+    def test_an_alias_of_a_model_no_one_knows_names_its_key(self) -> None:
         found = catalog({"agents": {"defaults": {"models": {"opnai/x": {"alias": "Fast"}}}}})
         with pytest.raises(ConfigError, match=r"agents\.defaults\.models\['opnai/x'\].*'openai'"):
             found.find("fast")
@@ -236,7 +236,7 @@ class TestPolicy:
         assert not catalog({"agents": agents}, "work").is_allowed(ref)
         assert catalog({"agents": agents}).is_allowed(ref)
 
-    def test_a_pattern_with_an_unset_variable_protects_nobody(self) -> None:
+    def test_a_pattern_with_an_unset_variable_protects_nothing(self) -> None:
         found = catalog({"agents": {"defaults": {"modelPolicy": {"allow": ["${GONE}/*"]}}}})
         with pytest.raises(ConfigError, match=r"modelPolicy\.allow.*variable that is not set"):
             found.is_allowed(ModelRef("openai", "gpt-5.4"))
@@ -453,7 +453,7 @@ class TestFaults:
             ("https://${GONE}/v1", "variable GONE is not set"),
         ],
     )
-    def test_an_address_that_is_none_names_its_setting(self, url: str, said: str) -> None:
+    def test_an_invalid_address_names_its_setting(self, url: str, said: str) -> None:
         message = refusal(with_provider("own", baseUrl=url, models=[{"id": "m"}]), "own/m")
         assert message.startswith("models.providers.own.baseUrl: ")
         assert said in message

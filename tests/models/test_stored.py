@@ -62,7 +62,7 @@ def test_keys_of_further_providers_are_known(tmp_path: Path, more: Any) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{", "{profiles: 1, providers: 2}", "{profiles: {a: 1}}"]
 )
-def test_files_that_say_nothing_are_passed_over(tmp_path: Path, text: str) -> None:
+def test_empty_files_are_skipped(tmp_path: Path, text: str) -> None:
     assert found_in(tmp_path, auth_profiles=text, models=text) == []
 
 

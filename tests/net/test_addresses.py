@@ -277,7 +277,7 @@ def test_the_port_is_left_out_of_the_host_header_when_it_is_the_usual_one(
     ]
     for url, authority, place in cases:
         with subtests.test(url=url, authority=authority, place=place):
-            assert (parse_url(url).authority, parse_url(url).place) == (authority, place)
+            assert (parse_url(url).authority, parse_url(url).host_port) == (authority, place)
 
 
 def test_no_proxy_names_who_is_reached_directly(subtests: pytest.Subtests) -> None:

@@ -137,7 +137,7 @@ async def test_reading_stops_at_the_size_that_was_asked_for() -> None:
             assert await response.read(5_000_000) == b""
 
 
-async def test_a_packed_answer_is_unpacked_although_nobody_asked_for_it() -> None:
+async def test_a_packed_answer_is_unpacked_although_no_one_asked_for_it() -> None:
     packed = gzip.compress(b"a" * 500_000)
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: GZIP\r\nContent-Length: %d\r\n\r\n" % len(packed)
     async with answering(head + packed) as server, making_client() as client:

@@ -75,7 +75,7 @@ async def test_the_address_that_was_checked_is_connected_to_and_not_looked_up_ag
         await client.close()
 
 
-async def test_the_next_address_is_tried_when_nobody_listens_at_one() -> None:
+async def test_the_next_address_is_tried_when_no_one_listens_at_one() -> None:
     names = {"api.example": ["127.0.0.2", "127.0.0.2", LOCAL]}
     async with answering(OK) as server, making_client(names) as client:
         assert await get(client, server.url(host="api.example")) == (200, b"ok")
@@ -104,7 +104,7 @@ async def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
             assert answer == (200, b"ok")
 
 
-async def test_nobody_listening_is_an_error_that_names_host_and_address() -> None:
+async def test_a_refused_connection_is_an_error_with_host_and_address() -> None:
     with socket.socket() as unused:
         unused.bind((LOCAL, 0))
         port = unused.getsockname()[1]
@@ -149,9 +149,7 @@ async def test_a_name_without_an_address_is_an_error(addresses: list[str] | None
         (socket.EAI_SYSTEM, "connect"),
     ],
 )
-async def test_nobody_to_ask_for_an_address_is_not_the_same_as_no_address(
-    number: int, kind: str
-) -> None:
+async def test_a_failed_lookup_differs_from_an_unknown_name(number: int, kind: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         raise socket.gaierror(number, "no luck")
 
@@ -162,7 +160,7 @@ async def test_nobody_to_ask_for_an_address_is_not_the_same_as_no_address(
     await client.close()
 
 
-async def test_the_system_is_asked_when_nobody_else_is_named() -> None:
+async def test_the_system_resolver_is_used_by_default() -> None:
     assert LOCAL in await system_resolve(LOCAL, 80)
     client = Client()
     with pytest.raises(NetError, match=r"cannot resolve no-such-name\.invalid"):

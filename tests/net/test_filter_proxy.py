@@ -421,7 +421,7 @@ async def test_the_system_resolves_names_by_default() -> None:
 # Questions
 
 
-async def test_one_question_is_put_for_all_who_wait_and_a_yes_is_remembered() -> None:
+async def test_all_waiters_share_one_question_and_an_approval_is_remembered() -> None:
     asked = []
     answer = asyncio.Event()
 
@@ -466,7 +466,7 @@ async def test_a_no_is_remembered_for_a_short_time() -> None:
     assert len(asked) == 4
 
 
-async def test_a_yes_does_not_allow_a_private_address() -> None:
+async def test_an_approval_does_not_allow_a_private_address() -> None:
     async def ask(host: str, port: int) -> bool:
         return True
 

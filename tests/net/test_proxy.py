@@ -56,7 +56,7 @@ def test_a_proxy_has_a_place_and_credentials(subtests: pytest.Subtests) -> None:
     for url, place, pair in cases:
         with subtests.test(url=url, place=place, pair=pair):
             target, credentials = parse_proxy(url)
-            assert target.place == place
+            assert target.host_port == place
             if pair is None:
                 assert credentials == ""
             else:

@@ -208,7 +208,7 @@ async def test_a_server_without_tls_is_told_from_one_with_a_bad_certificate() ->
     assert caught.value.kind == "tls"
 
 
-async def test_what_comes_before_the_encryption_is_no_answer(identities: Identities) -> None:
+async def test_what_comes_before_the_encryption_is_not_an_answer(identities: Identities) -> None:
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OK)  # somebody on the way
         there = await asyncio.open_connection("127.0.0.1", server.port)

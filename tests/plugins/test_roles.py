@@ -253,7 +253,7 @@ async def test_a_plugin_cannot_take_the_name_of_a_provider(workspace: Path) -> N
     add(ORACLE.replace('"oracle"', '"openai"'))
     loaded = load_config({**settings("openai"), "env": {"vars": {"OPENAI_API_KEY": "sk-1"}}})
     selection = select_models(loaded, "main")
-    assert isinstance(selection.one(selection.find("openai/gpt-5")), HttpModel)
+    assert isinstance(selection.plain_model(selection.find("openai/gpt-5")), HttpModel)
     await selection.close()
 
 

@@ -54,7 +54,7 @@ def test_a_model_specific_allow_list_applies_to_that_model_only() -> None:
     config = load(str(EXAMPLES / "provider-model-allow.json5")).config
     scope = Scope(model=ModelRef("openai", "gpt-5.2"), sender=Sender(owner=True))
     verdicts = assemble(config, scope).decision.verdicts
-    kept = {name for name, verdict in verdicts.items() if verdict.kept}
+    kept = {name for name, verdict in verdicts.items() if verdict.allowed}
     files = {"read", "write", "edit", "apply_patch", "grep", "find", "ls"}
     assert kept == files | {"sessions_list"}
     cause = verdicts["exec"].removed_by

@@ -50,7 +50,7 @@ def decide(config: dict[str, Any], *extra: Subject, **scope: Any) -> PolicyDecis
 
 def kept(config: dict[str, Any], *extra: Subject, **scope: Any) -> set[str]:
     decision = decide(config, *extra, **scope)
-    return {name for name, verdict in decision.verdicts.items() if verdict.kept}
+    return {name for name, verdict in decision.verdicts.items() if verdict.allowed}
 
 
 # Those that allow lists do not apply to have a test of their own.
@@ -65,7 +65,7 @@ def agent(name: str = "a", **keys: Any) -> dict[str, Any]:
     return {"agents": {"list": [{"id": name, "tools": keys}]}}
 
 
-def test_without_settings_every_tool_is_kept_and_no_step_speaks() -> None:
+def test_without_settings_every_tool_is_kept_and_no_step_decides() -> None:
     decision = decide({})
     assert all(verdict == ToolVerdict(True, ()) for verdict in decision.verdicts.values())
     assert decision.warnings == ()
@@ -183,14 +183,14 @@ def test_an_empty_list_for_one_run_leaves_nothing() -> None:
 )
 def test_an_allow_list_of_plugin_tools_alone_is_ignored_with_a_warning(allow: list[str]) -> None:
     decision = decide(tools(allow=allow), *PLUGIN)
-    assert decision.verdicts["exec"].kept
+    assert decision.verdicts["exec"].allowed
     assert any("tools.allow is ignored" in warning for warning in decision.warnings)
 
 
 @table("allow", [["e.ec"], ["group:nope"], ["ex ec"], ["read?"]])
 def test_an_allow_list_of_nonsense_lets_nothing_through(allow: list[str]) -> None:
     decision = decide(tools(allow=allow))
-    assert not any(verdict.kept for verdict in decision.verdicts.values())
+    assert not any(verdict.allowed for verdict in decision.verdicts.values())
     assert any("matches no tool" in warning for warning in decision.warnings)
 
 
@@ -547,7 +547,7 @@ def test_entries_that_match_nothing_are_reported_with_the_nearest_name() -> None
         (tools(toolsBySender={"channel:telegram": {}}), "channel:telegram is read as a plain id"),
     ],
 )
-def test_keys_that_fit_nobody_are_remarked_on(config: dict[str, Any], words: str) -> None:
+def test_keys_that_match_no_sender_cause_a_warning(config: dict[str, Any], words: str) -> None:
     assert any(words in warning for warning in decide(config, agent="a").warnings)
 
 
@@ -629,5 +629,5 @@ def test_allow_lists_do_not_apply_to_the_tools_for_deferred_tools_and_deny_lists
     # A later step denies what an earlier one does not list.
     denied = narrow | {"agents": {"list": [{"id": "main", "tools": {"deny": ["tool_c*"]}}]}}
     decision = decide(denied, *controls)
-    assert not decision.verdicts["tool_call"].kept
+    assert not decision.verdicts["tool_call"].allowed
     assert decision.refusal("tool_call").endswith("agents.main.tools.deny denies it with 'tool_c*'")

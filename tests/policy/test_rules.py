@@ -346,7 +346,7 @@ def test_what_cannot_be_a_path_is_restricted_and_never_excepted(path: str, works
     assert ask_rules(allowed, READ, {"path": path}, workspace) == "ask"
 
 
-def test_a_step_into_what_is_no_object_matches_nothing() -> None:
+def test_a_step_into_what_is_not_an_object_matches_nothing() -> None:
     assert ask_rules([rule("deny", params={"command.x": "*"})], EXEC, {"command": "ls"}) == "allow"
 
 

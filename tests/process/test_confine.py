@@ -264,7 +264,7 @@ async def test_reading_writing_and_moving_go_on_as_before(hand: Hand) -> None:
 
 
 @held
-async def test_nobody_becomes_somebody_else(hand: Hand) -> None:
+async def test_a_confined_process_cannot_change_its_user(hand: Hand) -> None:
     grep = where("grep")
     text = "grep NoNewPrivs: /proc/self/status"
     assert (await hand.run(text, grep))[1].split() == ["NoNewPrivs:", "1"]
@@ -283,7 +283,7 @@ async def test_a_path_may_hold_anything(hand: Hand, subtests: pytest.Subtests) -
 
 
 @held
-async def test_a_path_that_is_no_text(hand: Hand) -> None:
+async def test_a_path_that_is_not_text(hand: Hand) -> None:
     program = os.path.join(hand.place, "\udcff\udcfe")
     shutil.copy(where("id")[0], program)
     exit_, _ = await hand.run('"$P" -u', (program,), env={"P": program})
@@ -484,7 +484,7 @@ def test_the_loader_of_a_program(tmp_path: Path, data: bytes, loader: str) -> No
     assert loader_of(f"{tmp_path}/program") == loader
 
 
-def test_what_is_no_file_has_no_loader(tmp_path: Path) -> None:
+def test_what_is_not_a_file_has_no_loader(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (f"{tmp_path}/pipe", f"{tmp_path}", f"{tmp_path}/missing", "nul\0"):
         assert loader_of(path) == ""
@@ -521,7 +521,7 @@ def test_rules_are_made_once_and_anew_when_a_program_was_replaced(tmp_path: Path
         """The exit code, and the rules that it ran under."""
         spawn = partial(os.posix_spawn, path, ["program"], {})
         pid = confinement.start(spawn, shell="/bin/bash", programs=(str(program),)).pid
-        *_, rules = confinement._known.values()
+        *_, rules = confinement._holds_by_key.values()
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), rules
 
     shutil.copy("/usr/bin/true", program)
@@ -607,7 +607,7 @@ def test_a_failure_to_confine_starts_nothing_and_leaves_nothing_open(
     with monkeypatch.context() as patch:
         patch.setattr(_thread, "start_new_thread", refuse)
         assert attempt() == "can't start new thread"
-    assert (started, open_handles() - len(confinement._known)) == ([], before)
+    assert (started, open_handles() - len(confinement._holds_by_key)) == ([], before)
 
 
 @held
@@ -631,7 +631,7 @@ def test_what_fails_for_another_reason_says_so() -> None:
     before, confinement = open_handles(), Confiner()
     with pytest.raises(FileNotFoundError):
         confinement.start(spawn, shell="/bin/bash", programs=())
-    assert open_handles() - len(confinement._known) == before
+    assert open_handles() - len(confinement._holds_by_key) == before
 
 
 @held

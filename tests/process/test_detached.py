@@ -21,7 +21,7 @@ from clawkit.errors import NotFoundError, ToolError, ToolInputError
 from clawkit.process import process_table, records
 from clawkit.process.command import Command
 from clawkit.process.local_host import LocalHost
-from clawkit.process.protocols import GRACE_S, Exit, Launch, Left
+from clawkit.process.protocols import GRACE_S, Exit, Launch, LeftoverProcess
 from clawkit.process.records import CommandRecord
 from clawkit.process.supervisor import Supervisor
 
@@ -46,10 +46,10 @@ def alive(key: str = KEY) -> list[str]:
     """The names of all that bear a tag, wherever they are."""
     table = process_table.table()
     tagged = [each for each in table.values() if process_table.is_tagged(each.pid, key)]
-    return sorted(each.name for each in tagged if not each.gone)
+    return sorted(each.name for each in tagged if not each.exited)
 
 
-def names(processes: tuple[Left, ...]) -> list[str]:
+def names(processes: tuple[LeftoverProcess, ...]) -> list[str]:
     return sorted(each.name for each in processes)
 
 
@@ -120,12 +120,12 @@ def test_what_a_command_left_behind_is_found_by_its_tag(start: Start, folder: Pa
     assert alive() == []
 
 
-def test_a_session_whose_first_process_is_gone_may_be_somebody_else_s(start: Start) -> None:
+def test_a_session_whose_first_process_is_gone_may_be_someone_else_s(start: Start) -> None:
     record = start("env -i /bin/sleep 300 & echo ready")
 
     def strays() -> list[tuple[int, str]]:
         members = (each for each in process_table.table().values() if each.session == record.pid)
-        return [(each.pid, each.name) for each in members if not each.gone]
+        return [(each.pid, each.name) for each in members if not each.exited]
 
     # A process that becomes another program has no tag for a moment.
     until(lambda: [name for _, name in strays()] == ["sleep"])
@@ -172,7 +172,7 @@ def test_several_commands_end_at_once(start: Start) -> None:
     assert not any(record.runs for record in records_)
 
 
-def test_ending_nothing_is_no_work() -> None:
+def test_ending_nothing_is_not_work() -> None:
     assert records.end([]) == []
 
 
@@ -209,9 +209,9 @@ def test_what_may_not_be_signalled_is_told(start: Start, call: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script, repr(sys.path), repr(fields)], capture_output=True, text=True
     )
-    assert done.stdout.startswith(f"() (Left(pid={record.pid}, name='sleep', is_stuck=False),) "), (
-        done.stderr
-    )
+    assert done.stdout.startswith(
+        f"() (LeftoverProcess(pid={record.pid}, name='sleep', is_stuck=False),) "
+    ), done.stderr
     assert "not permitted" in done.stdout
     assert record.runs
 
@@ -348,7 +348,7 @@ async def test_its_end_is_waited_for(start: Start, folder: Path) -> None:
     assert command.runtime_s == exit_.seconds
 
 
-async def test_an_end_that_nobody_saw_is_lost_until_it_is_told(start: Start, folder: Path) -> None:
+async def test_an_end_that_no_one_saw_is_lost_until_it_is_told(start: Start, folder: Path) -> None:
     record = start("exit 0", detached=True)
     until(lambda: not record.runs)
     commands = Supervisor({}, str(folder))
@@ -428,7 +428,7 @@ async def test_output_that_is_not_there_is_empty(start: Start, folder: Path, put
 
 
 async def test_a_command_that_cannot_be_ended_is_an_error() -> None:
-    left = (Left(7, "sudo"),)
+    left = (LeftoverProcess(7, "sudo"),)
     with pytest.raises(ToolError, match=r"sudo \(pid 7\) could not be ended: not permitted"):
         records._check(records.StopOutcome(make(), (), left, "not permitted"), "ended")
 

@@ -274,7 +274,7 @@ def test_a_long_name_is_shortened_in_a_refusal() -> None:
 
 
 @table("name", ["PATH", "Path", "path"])
-def test_whoever_sets_path_is_told_what_to_do_instead(name: str) -> None:
+def test_setting_path_is_refused_with_advice(name: str) -> None:
     with pytest.raises(ToolAuthorizationError, match=r"absolute path.*tools\.exec\.pathPrepend"):
         check_overrides({name: "/opt/bin"})
     with pytest.raises(ToolAuthorizationError) as refusal:

@@ -115,22 +115,22 @@ async def test_a_server_that_sends_invalid_messages_is_killed(server: Hostile, d
     assert not server.keeping.is_open
 
 
-async def test_its_numbers_of_processes_are_not_believed(server: Hostile) -> None:
+async def test_its_numbers_of_processes_are_not_trusted(server: Hostile) -> None:
     task = await server.start()
     await server.send(pack("a-command", "pid", os.getpid(), 1))
     child = await task
     assert (child.pid, child.since) == (0, 0)
     await server.send(facts(*[os.getpid(), "\x1b[2Jevil" * 12] * 2_000, code=10**9))
     assert (await child.ended).code == 255
-    assert len(child.behind) == 1_000
-    assert len(child.behind[0].name) == 64
-    assert "\x1b" not in child.behind[0].name
+    assert len(child.left_behind) == 1_000
+    assert len(child.left_behind[0].name) == 64
+    assert "\x1b" not in child.left_behind[0].name
     # Ending the command asks the server: nothing on this machine is signalled.
     await server.send(pack("a-command", "gone", 1))
     assert await server.keeping.end(child, 0) == (1,)
 
 
-async def test_of_the_processes_that_it_names_only_its_own_children_are_believed() -> None:
+async def test_of_the_processes_that_it_names_only_its_own_children_are_trusted() -> None:
     child, other = [
         subprocess.Popen(["/bin/sh", "-c", "sleep 300 & wait"], start_new_session=True)
         for _ in range(2)

@@ -257,7 +257,7 @@ def test_bytes_are_written_in_hex(pieces: list[str], expected: bytes) -> None:
 
 
 @table("bad", ["xyz", "0x", "100", "1b5b", "-1", "１b", "0x1b,", "²"])
-def test_what_is_no_byte_is_left_out_and_told(bad: str) -> None:
+def test_what_is_not_a_byte_is_left_out_and_told(bad: str) -> None:
     encoded = encode_hex(["41", f"42 {bad}", "43"])
     assert encoded.data == b"ABC"
     (warning,) = encoded.warnings

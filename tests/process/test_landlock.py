@@ -64,7 +64,7 @@ def test_a_second_hold_never_gives_back_what_the_first_took(tmp_path: Path) -> N
 
 
 @held
-def test_cutting_is_kept_from_where_it_is_not_left_to_somebody_else(tmp_path: Path) -> None:
+def test_truncating_a_readable_file_is_denied(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("content")
 
     def work() -> object:
@@ -196,5 +196,5 @@ def test_rules_that_cannot_be_made_leave_no_handle(tmp_path: Path) -> None:
 
 
 @held
-def test_what_are_no_rules_hold_nobody() -> None:
+def test_entering_invalid_rules_fails() -> None:
     assert in_thread(lambda: enter(0)) == [OSError]

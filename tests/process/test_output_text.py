@@ -194,7 +194,7 @@ async def test_what_is_not_finished_is_left_for_next_time(unfinished: bytes) -> 
     assert await news(Held(b"text" + unfinished), 0, 100, final=True) == told
 
 
-async def test_a_long_unfinished_sequence_does_not_wait_and_is_lost_to_nobody() -> None:
+async def test_a_long_unfinished_sequence_does_not_wait_and_is_lost_to_no_one() -> None:
     link = b"\x1b]8;;https://example.org/" + b"x" * HELD_MAX
     first = await news(Held(b"text" + link), 0, 1_000)
     assert first == ("text", 4 + len(link), 0)
@@ -369,23 +369,21 @@ async def test_a_line_that_just_fits_is_not_cut() -> None:
 async def test_what_was_counted_is_not_counted_again() -> None:
     before = await page(Held(LINES), None, 1, 100)
     output = Held(LINES + b"more\n")
-    result = await page(output, None, 1, 100, known=before.counted)
+    result = await page(output, None, 1, 100, hint=before.counted)
     assert (result.text, result.total_lines) == ("more", 20_001)
     assert not [start for start, _ in output.reads if start < len(LINES) - SIDE]
     # Of another output, that is: shorter than what was counted.
     for known in (before.counted, (100, 0)):
-        result = await page(Held(b"a\nb\n"), 1, 1, 100, known=known)
+        result = await page(Held(b"a\nb\n"), 1, 1, 100, hint=known)
         assert (result.text, result.total_lines) == ("b", 2)
 
 
 @table(("offset", "limit"), [(None, 1), (0, 1), (3, 1), (9, None)])
-async def test_output_that_went_away_is_no_end_of_the_world(
-    offset: int | None, limit: int | None
-) -> None:
+async def test_lost_output_is_tolerated(offset: int | None, limit: int | None) -> None:
     output = Endless(64 * 10)
     counted = (await page(output, None, 1, 100)).counted
     output.read = Held(b"").read  # type: ignore[method-assign]
-    result = await page(output, offset, limit, 100, known=counted)
+    result = await page(output, offset, limit, 100, hint=counted)
     assert (result.text, result.total_lines) == ("", 11)
     assert (await shown(output, 100)).text == ""
     assert (await news(output, 64, 100)).text == ""
@@ -396,7 +394,7 @@ async def test_gigabytes_are_paged_a_chunk_at_a_time(offset: int | None, limit: 
     total = 2**25
     output = Endless(total * 64)
     # Most of it is known, so that the test is quick; the same chunks would be counted.
-    result = await page(output, offset, limit, 1_000, known=((total - 2**16) * 64, total - 2**16))
+    result = await page(output, offset, limit, 1_000, hint=((total - 2**16) * 64, total - 2**16))
     first = total - 3 if offset is None else offset
     assert (result.first, result.lines, result.total_lines) == (first, 3, total)
     assert [int(line) for line in result.text.split("\n")] == [first, first + 1, first + 2]
@@ -410,7 +408,7 @@ NUMBERED = b"".join(b"%07d\n" % n for n in range(400_000))
 async def test_a_line_is_found_beyond_the_first_chunk_and_before_the_last(line: int) -> None:
     output = Held(NUMBERED)
     for known in (None, (CHUNK, CHUNK // 8), (8, 1), (line * 8, line), (line * 8 + 3, line)):
-        result = await page(output, line, 1, 100, known=known)
+        result = await page(output, line, 1, 100, hint=known)
         assert (result.text, result.total_lines) == (f"{line:07}", 400_000)
 
 
@@ -446,7 +444,7 @@ def test_a_page_is_what_splitting_lines_gives(
 ) -> None:
     known_bytes = draw.draw(st.integers(0, len(data))) if draw else 0
     known = (known_bytes, data.count(b"\n", 0, known_bytes))
-    result = asyncio.run(page(Held(data), offset, limit, 10_000, known=known))
+    result = asyncio.run(page(Held(data), offset, limit, 10_000, hint=known))
     lines = data.removesuffix(b"\n").split(b"\n") if data else []
     if offset is None:
         wanted = lines[-(200 if limit is None else limit) :] if limit != 0 else []

@@ -107,7 +107,7 @@ async def test_a_script_is_read_whole(tmp_path: Path, read_script: Read) -> None
         assert await read_script(str(tmp_path / "link.py")) == data
 
 
-async def test_what_is_no_script_is_not_read(tmp_path: Path, read_script: Read) -> None:
+async def test_what_is_not_a_script_is_not_read(tmp_path: Path, read_script: Read) -> None:
     (tmp_path / "large").write_bytes(b"#" * (MAX_BYTES + 1))
     (tmp_path / "binary").write_bytes(b"x = 1\0")
     (tmp_path / "directory").mkdir()

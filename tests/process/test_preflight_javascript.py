@@ -54,7 +54,7 @@ def test_what_only_a_shell_understands_is_found(text: str, piece: str, what: str
         finding = check_javascript(f"{before}{text}\n")
         assert finding is not None
         assert finding.line == before.count("\n") + line
-        assert (finding.text, finding.what) == (piece, what)
+        assert (finding.text, finding.description) == (piece, what)
         assert fix in finding.fix
 
 
@@ -62,7 +62,7 @@ def test_what_only_a_shell_understands_is_found(text: str, piece: str, what: str
 def test_a_shell_script_is_known_by_its_first_line(first: str) -> None:
     finding = check_javascript(f"{first}\nlet x;\n")
     assert finding is not None
-    assert (finding.line, finding.what) == (1, "the first line of a shell script")
+    assert (finding.line, finding.description) == (1, "the first line of a shell script")
 
 
 @table(

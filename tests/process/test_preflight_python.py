@@ -58,7 +58,7 @@ def test_what_only_a_shell_understands_is_found(text: str, piece: str, what: str
         finding = check_python(before + text)
         assert finding is not None
         assert finding.line == before.count("\n") + 1
-        assert (finding.text, finding.what[: len(what)]) == (piece, what)
+        assert (finding.text, finding.description[: len(what)]) == (piece, what)
         assert fix in finding.fix
 
 

@@ -97,7 +97,7 @@ def test_a_process_can_have_any_name(start: Start, name: bytes, told: str) -> No
     ids = found.pid, found.parent, found.group, found.session
     assert ids == (program.pid, os.getpid(), program.pid, program.pid)
     assert found.started > 0
-    assert not found.gone
+    assert not found.exited
     listed = process_table.table()[program.pid]
     assert (listed.name, listed.started) == (found.name, found.started)
 
@@ -109,7 +109,7 @@ def test_a_program_file_can_have_any_name(start: Start, tmp_path: Path) -> None:
     program = start(str(file))
     found = process_table.look(program.pid)
     assert found is not None
-    assert (found.name, found.parent, found.gone) == (file.name, os.getpid(), False)
+    assert (found.name, found.parent, found.exited) == (file.name, os.getpid(), False)
 
 
 def test_there_is_no_such_process(start: Start) -> None:
@@ -124,7 +124,7 @@ async def test_a_dead_process_is_gone_though_its_number_is_taken(start: Start) -
     await until(lambda: state_of(program.pid) == "Z")
     found = process_table.look(program.pid)
     assert found is not None
-    assert found.gone
+    assert found.exited
     assert process_table.members(program.pid, "none", 0, process_table.table(), ()) == set()
 
 
@@ -302,7 +302,7 @@ def test_whole_groups_and_single_processes_are_stopped(start: Start, force: bool
     assert bystander.poll() is None
 
 
-def test_nobody_is_stopped_when_there_is_nobody(start: Start) -> None:
+def test_stopping_no_processes_does_nothing(start: Start) -> None:
     bystander = start("sleep", "60")
     process_table.stop(0, (), process_table.table(), force=True)
     process_table.stop(2**30, (), process_table.table(), force=True)

@@ -118,7 +118,7 @@ DAMAGED: list[Any] = [
 ]
 
 
-def test_a_damaged_record_is_no_record(folder: Path, subtests: pytest.Subtests) -> None:
+def test_a_damaged_record_is_not_a_record(folder: Path, subtests: pytest.Subtests) -> None:
     put(folder, raw(key="fine-1"), "fine-1.json")
     for value in DAMAGED:
         with subtests.test(f"{value!r:.80}"):
@@ -126,7 +126,7 @@ def test_a_damaged_record_is_no_record(folder: Path, subtests: pytest.Subtests) 
             assert [record.key for record in read(folder)] == ["fine-1"]
 
 
-def test_what_is_not_utf_8_is_no_record(folder: Path) -> None:
+def test_what_is_not_utf_8_is_not_a_record(folder: Path) -> None:
     (folder / f"{KEY}.json").write_bytes(json.dumps(raw()).encode().replace(b"sleep", b"\xff"))
     assert read(folder) == []
 
@@ -142,7 +142,7 @@ def test_a_record_of_a_later_clawkit_may_say_more(folder: Path) -> None:
     assert [record.id for record in read(folder)] == ["calm-otter"]
 
 
-def test_a_file_with_another_name_is_no_record(folder: Path, subtests: pytest.Subtests) -> None:
+def test_a_file_with_another_name_is_not_a_record(folder: Path, subtests: pytest.Subtests) -> None:
     names = ["UPPER-1.json", "a b.json", ".json", "é-1.json", "a.b.json", "a-1.json.new"]
     for name in (*names, "a-1.JSON", "a\n.json"):
         with subtests.test(name):
@@ -170,7 +170,7 @@ def test_only_a_plain_file_is_a_record(folder: Path, make_it: Callable[[Path], N
 
 
 @needs_root
-def test_a_file_of_another_user_is_no_record(folder: Path) -> None:
+def test_a_file_of_another_user_is_not_a_record(folder: Path) -> None:
     file = put(folder, raw())
     assert len(read(folder)) == 1
     os.chown(file, 12_345, -1)
@@ -178,7 +178,7 @@ def test_a_file_of_another_user_is_no_record(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o750, 0o701, 0o755])
-def test_nothing_in_an_open_folder_is_believed(folder: Path, mode: int) -> None:
+def test_nothing_in_an_open_folder_is_trusted(folder: Path, mode: int) -> None:
     put(folder, raw())
     put(folder, "0 5.0\n", f"{KEY}.exit")
     folder.chmod(mode)
@@ -195,14 +195,14 @@ def test_nothing_in_an_open_folder_is_believed(folder: Path, mode: int) -> None:
 
 
 @needs_root
-def test_nothing_in_the_folder_of_another_user_is_believed(folder: Path) -> None:
+def test_nothing_in_the_folder_of_another_user_is_trusted(folder: Path) -> None:
     put(folder, raw())
     os.chown(folder, 12_345, -1)
     assert "another user" in records.distrust(str(folder))
     assert read(folder) == []
 
 
-def test_a_file_in_place_of_the_folder_is_not_believed(tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_folder_is_not_trusted(tmp_path: Path) -> None:
     place = tmp_path / "commands"
     place.write_text("", encoding="utf-8")
     assert records.distrust(str(place)) == "is not a directory"
@@ -309,7 +309,7 @@ def test_sweeping_removes_what_is_over(
     assert set(os.listdir(folder)) == {f"{KEY}.{kind}" for kind in left}
 
 
-def test_sweeping_leaves_files_that_are_no_command_s(folder: Path) -> None:
+def test_sweeping_leaves_files_that_are_not_command_s(folder: Path) -> None:
     names = {"notes.txt", "Photo.json", "a-1.json.bak", "README", ".hidden.log"}
     for name in names:
         age(put(folder, "mine", name), 1e8)

@@ -280,7 +280,7 @@ async def test_a_detached_command_has_news_too(begin: Begin) -> None:
     assert await session.output.read(0, 100) == b"more\n"
 
 
-async def test_silence_is_measured(begin: Begin) -> None:
+async def test_time_without_output_is_measured(begin: Begin) -> None:
     session = await begin("read; echo x; sleep 60", open_input=True)
     await asyncio.sleep(0.1)
     assert session.idle_s > 0.05

@@ -55,7 +55,7 @@ async def test_a_program_is_started_and_its_end_is_told(
     child = await run(keeping, fds, "a", "exit 3")
     assert child.pid > 1
     exit_ = await child.ended
-    assert (exit_.code, exit_.reason, child.behind) == (3, "exit", ())
+    assert (exit_.code, exit_.reason, child.left_behind) == (3, "exit", ())
     assert await child.gone == ()
 
 
@@ -130,7 +130,7 @@ async def test_a_keeper_that_was_killed_leaves_nothing(
     await until(lambda: state_of(keeper) == "")
 
 
-async def test_ending_what_the_keeper_took_along_is_no_error(
+async def test_ending_what_the_keeper_took_along_is_not_an_error(
     keeping: SpawnClient, fds: Sequence[int], marker: str
 ) -> None:
     child = await run(keeping, fds, "a", f"sleep {marker}")
@@ -159,7 +159,7 @@ async def test_the_end_of_what_was_left_running_is_told(
     os.mkfifo(tmp_path / "gate")
     child = await run(keeping, fds, "a", "(exec setsid bash -c 'read < gate; :' &); exit 2")
     assert (await child.ended).code == 2
-    assert len(child.behind) == 1
+    assert len(child.left_behind) == 1
     assert not child.gone.done()
     (tmp_path / "gate").write_text("\n")
     assert await child.gone == ()

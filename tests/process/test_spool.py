@@ -386,7 +386,7 @@ async def test_news_are_noted_with_their_time(file: Path) -> None:
     assert spool.last_at > before
 
 
-async def test_a_file_that_somebody_else_writes_is_looked_at(tmp_path: Path) -> None:
+async def test_a_file_that_someone_else_writes_is_looked_at(tmp_path: Path) -> None:
     file = tmp_path / "x.log"
     file.write_bytes(b"one")
     spool = Spool.of_file(str(file))

@@ -98,7 +98,7 @@ async def test_commands_in_the_background_are_listed_running_ones_first_then_the
         assert commands.get("me", f" {each.id}\n") is each
 
 
-async def test_nobody_sees_what_is_anothers(commands: Supervisor, begin: Begin) -> None:
+async def test_no_one_sees_what_is_anothers(commands: Supervisor, begin: Begin) -> None:
     mine = await begin("sleep 60")
     theirs = await begin("sleep 60", "them")
     assert ids(commands.all("me")) == [mine.id]

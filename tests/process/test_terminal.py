@@ -79,7 +79,7 @@ def test_questions_are_answered(asked: bytes, answer: bytes) -> None:
         b"[5n",
     ],
 )
-def test_what_is_no_question_is_not_answered(data: bytes) -> None:
+def test_unknown_queries_are_not_answered(data: bytes) -> None:
     assert TerminalState(80, 24).feed(data) == b""
 
 

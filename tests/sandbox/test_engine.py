@@ -62,8 +62,8 @@ async def test_calls_end_in_time_and_their_output_is_bounded(tmp_path: Path) -> 
         await slow.call("ps", timeout_s=0.1)
     text = "head -c 300000 /dev/zero | tr '\\0' x >&2; echo out; echo end >&2"
     done = await Engine("docker", write_program(tmp_path, text)).call("ps")
-    assert (done.code, done.out, len(done.said)) == (0, "out\n", 64 << 10)
-    assert done.said.endswith("xend\n")
+    assert (done.code, done.out, len(done.stderr)) == (0, "out\n", 64 << 10)
+    assert done.stderr.endswith("xend\n")
 
 
 async def test_an_engine_gets_its_own_variables_only(

@@ -96,7 +96,7 @@ def sh(ws: Path, command: str) -> None:
 def run(watch: ProtectedFiles, ws: Path, command: str) -> tuple[str, ...]:
     watch.before()
     sh(ws, command)
-    return watch.after(gone=True)
+    return watch.after(all_exited=True)
 
 
 def snapshot(folder: Path) -> dict[str, object]:
@@ -180,7 +180,7 @@ def test_a_change_through_a_mapping_is_taken_back(place: str) -> None:
             watch.before()
             # The first change has made the page writable, so the kernel does not notice this one.
             mapped[:] = CONFIG.replace("false", "true#").encode()
-            [line] = watch.after(gone=True)
+            [line] = watch.after(all_exited=True)
         assert line.startswith("Reverted .git/config")
         assert config.read_text() == CONFIG
 
@@ -345,7 +345,7 @@ def test_nothing_takes_the_place_of_a_git_directory(
 def test_a_repository_stays_one_without_its_head(ws: Path, watch: ProtectedFiles) -> None:
     sh(ws, "git init -q --bare bare")
     watch.before()
-    assert watch.after(gone=True) == ()
+    assert watch.after(all_exited=True) == ()
     run(watch, ws, "mv bare/HEAD h")
     said = run(watch, ws, "echo evil > bare/config")
     assert said[0].startswith("Reverted bare/config")
@@ -478,10 +478,10 @@ def test_a_command_does_not_get_what_another_has_changed_taken_over(
     watch.before()
     sh(ws, "echo evil >> .git/config; git init -q sub")
     watch.before()
-    said = watch.after(gone=True)
+    said = watch.after(all_exited=True)
     assert [line.split(":")[0] for line in said] == ["Reverted .git/config", "New repository"]
     sh(ws, "echo evil > .git/hooks/pre-commit")
-    (line,) = watch.after(gone=True)
+    (line,) = watch.after(all_exited=True)
     assert line.startswith("Reverted .git/hooks/pre-commit")
     assert (ws / ".git/config").read_text() == CONFIG
     assert (ws / ".git/hooks/pre-commit").read_text() == HOOK
@@ -491,20 +491,20 @@ def test_what_a_command_left_running_does_is_never_taken_over(
     ws: Path, watch: ProtectedFiles
 ) -> None:
     watch.before()
-    assert watch.after(gone=False) == ()
+    assert watch.after(all_exited=False) == ()
     sh(ws, "echo evil >> .git/config")
     watch.before()
-    (line,) = watch.after(gone=True)
+    (line,) = watch.after(all_exited=True)
     assert line.startswith("Reverted .git/config")
     sh(ws, "echo ../evil > .git/commondir")
-    (line,) = watch.after(gone=True)
+    (line,) = watch.after(all_exited=True)
     assert line.startswith("Removed .git/commondir")
 
 
 def test_without_a_command_nothing_is_taken_back(ws: Path, watch: ProtectedFiles) -> None:
     run(watch, ws, "true")
     (ws / ".git/config").write_text("mine")
-    assert watch.after(gone=False) == ()
+    assert watch.after(all_exited=False) == ()
     assert (ws / ".git/config").read_text() == "mine"
 
 
@@ -558,7 +558,7 @@ def test_a_command_that_races_does_not_win(
         thread.join()
     is_over.set()
     racing.join()
-    watch.after(gone=True)
+    watch.after(all_exited=True)
     assert (ws / ".git/config").read_text() == CONFIG
     assert (ws / ".git/hooks/pre-commit").read_text() == HOOK
     assert run(watch, ws, "true") == ()
@@ -602,7 +602,7 @@ def test_what_cannot_be_restored_is_removed_and_restored_later(
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4, limits[1]))
     try:
-        said = watch.after(gone=True)
+        said = watch.after(all_exited=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert said[0].startswith(
@@ -630,7 +630,7 @@ def test_hundreds_of_repositories_make_a_few_lines(ws: Path, watch: ProtectedFil
     watch.before()
     for number in range(200):
         os.makedirs(ws / f"r{number}/.git")
-    said = watch.after(gone=True)
+    said = watch.after(all_exited=True)
     assert len(said) == MAX_LINES + 1
     assert said[-1] == "and 190 more"
     assert len(watch.find().pins) == 1 + 200
@@ -648,7 +648,7 @@ def test_a_workspace_that_is_too_large_is_watched_nearby(ws: Path, aside: Path) 
         os.mkdir(ws / f"a/b/many/{number}")
     (deep / "config").write_text("evil")
     (ws / ".git/config").write_text("evil")
-    said = watch.after(gone=True)
+    said = watch.after(all_exited=True)
     assert (deep / "config").read_text() == (ws / ".git/config").read_text() == CONFIG
     assert said[-1].startswith("The workspace is now too large")
     found = watch.find()
@@ -696,7 +696,7 @@ def test_many_hooks_do_not_hide_one(ws: Path, watch: ProtectedFiles) -> None:
     watch.before()
     for number in range(FEW_LISTED + 1):
         os.close(os.open(ws / f".git/hooks/{number}", os.O_CREAT | os.O_WRONLY))
-    (line,) = watch.after(gone=True)
+    (line,) = watch.after(all_exited=True)
     assert line.startswith("Reverted .git/hooks: ")
     assert os.listdir(ws / ".git/hooks") == ["pre-commit"]
     assert (ws / ".git/hooks/pre-commit").read_text() == HOOK
@@ -707,7 +707,7 @@ def test_many_names_in_a_git_directory_do_not_hide_one(ws: Path, watch: Protecte
     for number in range(FEW_LISTED + 1):
         os.close(os.open(ws / f".git/{number}", os.O_CREAT | os.O_WRONLY))
     (ws / ".git/commondir").write_text("/tmp")
-    (line,) = watch.after(gone=True)
+    (line,) = watch.after(all_exited=True)
     assert line.startswith("Removed .git/commondir: ")
 
 
@@ -723,7 +723,7 @@ def test_names_are_shown_printable(ws: Path, watch: ProtectedFiles) -> None:
     name = os.fsencode(ws) + b"/a\n\xff\xe2\x80\xae" + b"x" * 200
     os.makedirs(name + b"/.git")
     (ws / ".git/hooks" / "pre\npush").write_text("evil")
-    said = watch.after(gone=True)
+    said = watch.after(all_exited=True)
     assert len(said) == 2
     for line in said:
         assert line.isprintable()
@@ -745,9 +745,9 @@ def test_a_pipe_in_the_place_of_a_file_does_not_block(ws: Path, watch: Protected
 def test_the_workspace_may_be_deleted_meanwhile(ws: Path, watch: ProtectedFiles) -> None:
     watch.before()
     shutil.rmtree(ws)
-    assert watch.after(gone=True) == ()
+    assert watch.after(all_exited=True) == ()
     watch.before()
-    assert watch.after(gone=True) == ()
+    assert watch.after(all_exited=True) == ()
     assert watch.find() == ProtectedPaths((), (), complete=True)
 
 
@@ -798,7 +798,7 @@ def test_directories_that_were_closed_hide_nothing(place: Path, shut: str, line:
     for each in shut.split(" && "):
         _, mode, path = each.split()
         os.chmod(ws / path, int(mode, 8))
-    said = watch.after(gone=True)
+    said = watch.after(all_exited=True)
     assert (ws / "sub/.git/config").read_text() == (ws / ".git/config").read_text() == CONFIG
     assert not (ws / ".git/hooks/pre-push").exists()
     assert any(each.startswith(line) for each in said)

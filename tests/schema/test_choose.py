@@ -32,7 +32,7 @@ def test_a_result_belongs_to_its_caller() -> None:
     assert schema["properties"]["a"]["items"]["enum"] == ["x"]  # type: ignore[index]
 
 
-def test_a_value_that_is_null_is_not_taken_for_one_that_is_no_number() -> None:
+def test_a_value_that_is_null_is_not_taken_for_one_that_is_not_a_number() -> None:
     """A remembered result must not hide the error."""
     schema = {"type": "object", "properties": {"a": {"default": None}}}
     adapt(schema, "openai")

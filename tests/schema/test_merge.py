@@ -143,7 +143,7 @@ def test_nested_unions_at_the_root_are_flattened_too() -> None:
     assert "required" not in form
 
 
-def test_variants_that_are_no_objects_are_left_out() -> None:
+def test_variants_that_are_not_objects_are_left_out() -> None:
     assert adapt({"anyOf": [A, {"type": "null"}, {"type": "string"}, False]}, "google")[
         "required"
     ] == ["action", "path"]

@@ -241,6 +241,6 @@ def test_stored_details_are_never_larger_than_that(details: dict[str, Any]) -> N
     "body",
     [b"", b"{}", b'{"type":"user"}', b'{"type":"x"}', b'{"type":"summary","text":1}', b"\xff"],
 )
-def test_what_is_no_message_is_refused(body: bytes) -> None:
+def test_what_is_not_a_message_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whatever it says
         decode(body)

@@ -128,10 +128,10 @@ def create(store: SessionStore, agent: str, name: str | None = None, **more: Any
 def test_aliases_mean_the_main_and_the_current_session(store: SessionStore) -> None:
     main, here = create(store, "a", "main"), create(store, "a", "here")
     boss = create(store, "a", "boss")
-    assert resolve(store, "main", agent="a", here=here) == main
-    assert resolve(store, " current ", agent="a", here=here) == here
-    assert resolve(store, "main", agent="a", main="boss", here=main) == boss
-    assert resolve(store, main.key, agent="a", main="boss", here=here) == main
+    assert resolve(store, "main", agent="a", current=here) == main
+    assert resolve(store, " current ", agent="a", current=here) == here
+    assert resolve(store, "main", agent="a", main="boss", current=main) == boss
+    assert resolve(store, main.key, agent="a", main="boss", current=here) == main
     with pytest.raises(NotFoundError, match="'current'"):
         resolve(store, "current", agent="a")
     with pytest.raises(NotFoundError, match=r"no session 'agent:b:main'"):
@@ -141,13 +141,13 @@ def test_aliases_mean_the_main_and_the_current_session(store: SessionStore) -> N
 def test_the_current_session_needs_no_store() -> None:
     here = Session("", "agent:a:x", "a")
     for name in ("current", "x", "agent:a:x"):
-        assert resolve(None, name, agent="a", here=here) == here
+        assert resolve(None, name, agent="a", current=here) == here
     with pytest.raises(NotFoundError, match="no session 'y'; this one is 'x'"):
-        resolve(None, "y", agent="a", here=here)
+        resolve(None, "y", agent="a", current=here)
     with pytest.raises(NotFoundError):
         resolve(None, "y", agent="a")
     with pytest.raises(NotFoundError):
-        resolve(None, "", agent="a", here=here)
+        resolve(None, "", agent="a", current=here)
 
 
 def test_a_session_is_found_by_every_name(store: SessionStore) -> None:

@@ -265,7 +265,7 @@ async def test_a_failed_turn_fails_for_all_it_was_about_and_the_next_one_comes()
     ]
 
 
-async def test_a_failure_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_no_one_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     model = Model()
     [bad] = post(model, "bad")
     turn = await model.until(1)
@@ -319,7 +319,7 @@ async def test_closing_a_lane_that_waits_for_its_slot() -> None:
 
 async def test_no_turn_begins_while_the_lane_is_held() -> None:
     model = Model()
-    with model.lane.held():
+    with model.lane.paused():
         futures = post(model, "go")
         await asyncio.sleep(0)
         assert not model.lane.is_busy
@@ -357,7 +357,7 @@ async def test_no_more_turns_than_allowed_over_all_and_per_agent() -> None:
 
 
 @table("seed", range(20))
-async def test_nobody_starves(seed: int) -> None:
+async def test_no_session_starves(seed: int) -> None:
     """However busy others are: between two turns of a session, no other one has more than two."""
     chance = random.Random(seed)
     slots = Slots()
@@ -430,5 +430,5 @@ async def test_who_waits_for_whom() -> None:
     assert lanes.leads_to("a", "c")
     assert not lanes.leads_to("c", "a")
     assert lanes.leads_to("x", "x")
-    assert Lanes.here("one") is Lanes.here("one")
-    assert Lanes.here("one") is not Lanes.here("two")
+    assert Lanes.of_running_loop("one") is Lanes.of_running_loop("one")
+    assert Lanes.of_running_loop("one") is not Lanes.of_running_loop("two")

@@ -49,9 +49,9 @@ def test_what_nothing_was_said_in_is_forgotten(place: str) -> None:
     assert names(place) == ["talk"]
 
 
-def test_what_somebody_else_took_meanwhile_is_left_to_them(place: str) -> None:
+def test_a_session_that_another_process_took_over_is_left_alone(place: str) -> None:
     kept = open_kept(place)
-    kept._held.close()
+    kept._locks.close()
     other = open_kept(place)
     kept.close()
     other.append(said("mine"))
@@ -59,7 +59,7 @@ def test_what_somebody_else_took_meanwhile_is_left_to_them(place: str) -> None:
     assert names(place) == ["talk"]
 
 
-def test_nobody_else_works_in_it(kept: LiveSession, place: str) -> None:
+def test_no_one_else_works_in_it(kept: LiveSession, place: str) -> None:
     with pytest.raises(ConflictError, match="in use by this process"):
         open_kept(place)
 
@@ -85,7 +85,7 @@ def test_a_session_that_is_gone_is_not_taken_for_one_with_its_id_as_a_label(
     kept: LiveSession,
 ) -> None:
     kept.store.create("main", workspace="/", label=kept.id)
-    kept._held.close()
+    kept._locks.close()
     kept.store.delete(kept.id)
     with pytest.raises(NotFoundError):
         _ = kept.session

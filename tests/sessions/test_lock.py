@@ -44,7 +44,7 @@ def test_a_lock_that_is_removed_while_others_come_is_still_held_by_one(tmp_path:
     assert not os.path.exists(path)
 
 
-def test_what_is_no_number_names_nobody(tmp_path: Path) -> None:
+def test_an_invalid_pid_names_no_process(tmp_path: Path) -> None:
     path = tmp_path / "a.lock"
     with hold_lock(str(path), "it"):
         path.write_text("x\ufffd", encoding="utf-8")

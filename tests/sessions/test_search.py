@@ -211,7 +211,7 @@ def test_a_session_in_the_place_of_a_deleted_one_is_indexed_anew(store: SessionS
     assert places(store, "pin") == [("two", 2)]
 
 
-def test_a_damaged_message_is_passed_over(store: SessionStore) -> None:
+def test_a_damaged_message_is_skipped(store: SessionStore) -> None:
     say(store, "a", "needle", "needle")
     db = apsw.Connection(store.path)
     db.execute("UPDATE message SET body = x'7b' WHERE place & 1")

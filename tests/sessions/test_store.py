@@ -398,7 +398,7 @@ def test_results_come_in_the_order_of_their_calls(store: SessionStore) -> None:
     assert everything(store, made.id) == [TURN[at] for at in (0, 1, 3, 2, 4)]
 
 
-def test_a_call_that_nobody_finished_is_told_to_be_interrupted(store: SessionStore) -> None:
+def test_a_call_that_no_one_finished_is_told_to_be_interrupted(store: SessionStore) -> None:
     made = create(store)
     for each in TURN[:3]:
         store.append(made.id, each)
@@ -458,7 +458,7 @@ def test_history_is_read_page_by_page_from_the_end(store: SessionStore) -> None:
     assert len(store.history(made.id)) == 8
 
 
-def test_a_huge_result_is_no_problem(store: SessionStore, path: str) -> None:
+def test_a_huge_result_is_not_a_problem(store: SessionStore, path: str) -> None:
     made = create(store)
     store.append(made.id, Assistant((ToolCall("1", "exec"),)))
     store.append(made.id, ToolResult("1", "exec", (Text("x" * 50_000_000),)))

@@ -175,7 +175,7 @@ async def test_an_answer_for_everything_after_the_last() -> None:
 
 
 @table("nothing", [7, None, [7], {"text": "x"}, [None]])
-async def test_what_is_no_answer_is_refused(nothing: Any) -> None:
+async def test_what_is_not_an_answer_is_refused(nothing: Any) -> None:
     with pytest.raises(TypeError, match="is no"):
         await answer(ScriptedModel(lambda _request: nothing))
 

@@ -89,7 +89,7 @@ def test_what_is_wrong_with_a_script_is_told(tmp_path: Path, text: str, words: s
         read(tmp_path, text)
 
 
-def test_a_file_that_is_no_text_is_no_script(tmp_path: Path) -> None:
+def test_a_file_that_is_not_text_is_not_a_script(tmp_path: Path) -> None:
     path = tmp_path / "script.json"
     path.write_bytes(b'["\xff"]')
     with pytest.raises(ScriptError):

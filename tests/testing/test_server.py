@@ -207,7 +207,7 @@ async def test_a_fault_that_no_api_has_is_told_to_the_test() -> None:
 
 
 @table("body", [[1], "text", {"model": 7}, {"stream": []}])
-async def test_a_body_that_is_no_request_uses_up_no_answer(body: object) -> None:
+async def test_a_body_that_is_not_a_request_uses_up_no_answer(body: object) -> None:
     async with ScriptedServer("kept") as server, connected(server) as client:
         got = await client.ask(PATHS["openai-completions"], body)
         assert (got.status, server.left, server.count) == (400, 1, 1)
@@ -268,7 +268,7 @@ async def test_a_connection_is_cut_after_so_many_pieces(api: Api, after: int) ->
 
 
 @EVERY_API
-async def test_silence_after_the_headers_lasts_until_somebody_hangs_up(api: Api) -> None:
+async def test_silence_after_the_headers_lasts_until_someone_hangs_up(api: Api) -> None:
     async with ScriptedServer(fault.hang(1, "abcdefgh"), "next") as server:
         async with connected(server) as client:
             client.send(PATHS[api], STREAM)
@@ -366,7 +366,7 @@ async def test_ending_does_not_wait_for_those_who_neither_read_nor_hang_up() -> 
 
 
 @EVERY_API
-async def test_events_that_are_no_json_come_after_good_ones(api: Api) -> None:
+async def test_events_that_are_not_json_come_after_good_ones(api: Api) -> None:
     got = (await ask(api, fault.malformed(1, "abcdefgh"))).body
     good, bad, _ = got.partition(b'data: {"type": "message_st\n')
     assert bad
@@ -425,7 +425,7 @@ async def test_arguments_can_be_encoded_twice_or_break_off(
     assert finish in got.body
 
 
-async def test_google_cannot_send_a_call_that_is_no_json() -> None:
+async def test_google_cannot_send_a_call_that_is_not_json() -> None:
     got = await ask("google-generative-ai", call("read", '{"path":'))
     assert got.events[-1]["candidates"][0]["finishReason"] == "MALFORMED_FUNCTION_CALL"
     assert b"functionCall" not in got.body
@@ -486,7 +486,7 @@ NOT_STREAMED = [
 
 @pytest.mark.parametrize(("answer", "status", "words"), NOT_STREAMED)
 @pytest.mark.parametrize("api", ["openai-completions", "openai-responses"])
-async def test_what_goes_wrong_with_an_answer_that_is_no_stream(
+async def test_what_goes_wrong_with_an_answer_that_is_not_a_stream(
     api: Api, answer: Answer, status: int, words: bytes
 ) -> None:
     got = await ask(api, answer, body={"model": "big"})
@@ -494,7 +494,7 @@ async def test_what_goes_wrong_with_an_answer_that_is_no_stream(
     assert words in got.body
 
 
-async def test_an_answer_that_is_no_stream_can_be_cut_or_held() -> None:
+async def test_an_answer_that_is_not_a_stream_can_be_cut_or_held() -> None:
     body = {"model": "big"}
     async with ScriptedServer(fault.cut(), fault.hang(), gate := Gate("x", after=9)) as server:
         async with connected(server) as client:
@@ -562,7 +562,7 @@ async def test_what_the_service_does_not_have_is_not_found(method: str, path: st
     ],
     ids=["line", "chunked", "length", "long"],
 )
-async def test_what_is_no_http_is_refused(sent: bytes) -> None:
+async def test_what_is_not_http_is_refused(sent: bytes) -> None:
     async with ScriptedServer() as server, connected(server) as client:
         client.writer.write(sent)
         status, headers = await client.head()

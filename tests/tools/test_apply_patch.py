@@ -55,7 +55,7 @@ def snapshot(place: Path) -> dict[str, bytes | None]:
     }
 
 
-def test_nobody_objects_to_the_tool() -> None:
+def test_every_provider_accepts_the_tool() -> None:
     assert check_tool(TOOL) == []
 
 
@@ -374,7 +374,7 @@ async def test_sections_that_contradict_each_other_are_refused(
 # What others did, and what is secret
 
 
-async def test_a_file_that_somebody_else_changed_is_left_alone(workspace: Path) -> None:
+async def test_a_file_that_someone_else_changed_is_left_alone(workspace: Path) -> None:
     async with kit_in(workspace) as kit:
         await kit.call("read", {"path": "a.txt"})
         (workspace / "a.txt").write_text("alpha\nbeta\nmine\n")

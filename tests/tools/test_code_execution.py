@@ -220,7 +220,7 @@ async def test_an_image_that_leads_out_of_the_workspace_is_not_read(
     assert "[Not shown: link.png: " in result.as_text()
 
 
-async def test_figures_that_are_no_pictures_are_not_shown(kit: Toolkit, workspace: Path) -> None:
+async def test_figures_that_are_not_pictures_are_not_shown(kit: Toolkit, workspace: Path) -> None:
     package = workspace / "matplotlib"
     package.mkdir()
     (package / "__init__.py").touch()

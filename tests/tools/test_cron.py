@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from clawkit.agent.assemble import assemble
-from clawkit.automation import SessionCron, open_cron
 from clawkit.config.modelref import ModelRef
 from clawkit.content import Assistant, Text, User
 from clawkit.core.context import Scope, Sender
@@ -18,6 +17,7 @@ from clawkit.cron.service import MAX_WAITING
 from clawkit.cron.store import CronRun, CronRunRecord
 from clawkit.errors import ToolError
 from clawkit.runtime import Toolkit, load_config
+from clawkit.session_cron import SessionCron, open_cron
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.store import LiveSession, SessionStore
 from clawkit.testing import check_tool, open_kit

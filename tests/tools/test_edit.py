@@ -230,7 +230,7 @@ async def test_an_empty_file_is_filled(tmp_path: Path) -> None:
     assert "use write" in (await edit(tmp_path, oldText="", newText="x")).as_text()
 
 
-async def test_a_file_that_somebody_changed_since_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_someone_changed_since_is_left_alone(tmp_path: Path) -> None:
     file = put(tmp_path, "a\n")
     async with open_kit(tmp_path) as kit:
         await kit.call("edit", {"path": "file.txt", "oldText": "a", "newText": "b"})

@@ -139,7 +139,7 @@ async def test_a_command_without_a_timeout_takes_the_configured_one(workspace: P
         assert found.get("main", never.details["sessionId"]).launch.timeout_s is None
 
 
-async def test_silence_ends_a_command_that_is_not_to_be_silent(
+async def test_a_command_without_output_is_stopped_after_the_limit(
     kit: Toolkit, workspace: Path
 ) -> None:
     for seconds in (1, 5, 15):
@@ -454,7 +454,7 @@ async def test_elevated_is_refused_to_others(workspace: Path) -> None:
         ({"security": "deny"}, "security", "clawkit config set tools.exec.security allowlist"),
     ],
 )
-async def test_what_is_not_allowed_does_not_run_where_nobody_can_be_asked(
+async def test_what_is_not_allowed_does_not_run_where_no_one_can_be_asked(
     workspace: Path, settings: dict[str, Any], reason: str, to_type: str
 ) -> None:
     config = {"tools": {"exec": settings}, **ON_HOST}
@@ -711,7 +711,7 @@ async def test_silent_success_is_told_only_on_request(workspace: Path) -> None:
         assert (silent.details["sessionId"] in told) == (wanted == 2)
 
 
-async def test_somebody_in_a_chat_is_told_of_silent_success_too(workspace: Path) -> None:
+async def test_someone_in_a_chat_is_told_of_silent_success_too(workspace: Path) -> None:
     events = Events()
     async with open_kit(workspace, config=FULL, on_event=events, channel="telegram") as kit:
         silent = await run(kit, "true", background=True)

@@ -59,7 +59,7 @@ def records() -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-async def test_a_yes_runs_it_once(workspace: Path) -> None:
+async def test_an_approval_runs_it_once(workspace: Path) -> None:
     person = Person(Answer("allow"))
     async with open_kit(workspace, approver=person) as kit:
         assert (await run(kit, "touch one")).details["status"] == "completed"
@@ -84,7 +84,7 @@ async def test_the_variables_of_a_call_are_shown(workspace: Path) -> None:
     assert person.asked[0].notes[-2:] == ("with GREETING=hi\\u{202e}", "with MY_TOKEN=***")
 
 
-async def test_what_is_allowed_for_good_is_not_asked_again(workspace: Path) -> None:
+async def test_what_is_allowed_permanently_is_not_asked_again(workspace: Path) -> None:
     person = Person(Answer("allow", extent="exact"))
     async with open_kit(workspace, approver=person) as kit:
         for _ in range(3):
@@ -157,7 +157,7 @@ async def test_a_script_that_was_changed_is_asked_about_again(workspace: Path) -
 
 
 @pytest.mark.parametrize("what", ["script", "program", "directory", "policy"])
-async def test_a_yes_is_only_for_what_was_shown(workspace: Path, what: str) -> None:
+async def test_an_approval_is_only_for_what_was_shown(workspace: Path, what: str) -> None:
     place = workspace / "place"
     (workspace / "there").mkdir()
     place.symlink_to(workspace / "there")
@@ -277,7 +277,7 @@ async def test_what_is_listed_is_noted_when_it_is_used(workspace: Path) -> None:
         ("full", "allowlist", "on-miss", True),
     ],
 )
-async def test_what_counts_when_nobody_can_be_asked(
+async def test_the_fallback_applies_if_no_one_can_be_asked(
     workspace: Path, fallback: str, security: str, ask: str, ran: bool
 ) -> None:
     policy = {"security": security, "ask": ask, "askFallback": fallback}
@@ -296,7 +296,7 @@ async def test_no_fallback_lets_code_on_the_command_line_pass(workspace: Path) -
         assert (await run(kit, "python3 --version")).details["status"] == "completed"
 
 
-async def test_silence_is_a_no(workspace: Path) -> None:
+async def test_no_answer_is_a_denial(workspace: Path) -> None:
     class Silent:
         async def ask(self, request: Question) -> Answer:
             await asyncio.Event().wait()
@@ -320,7 +320,7 @@ async def test_after_three_refusals_the_model_is_told_to_stop(workspace: Path) -
         assert "Do not try other ways" not in (await run(kit, "mkdir x")).as_text()
 
 
-async def test_a_broken_script_bothers_nobody(workspace: Path) -> None:
+async def test_a_broken_script_raises_no_question(workspace: Path) -> None:
     (workspace / "bad.py").write_text("print($HOME)\n", encoding="utf-8")
     person = Person(Answer("allow"))
     async with open_kit(workspace, approver=person) as kit:
@@ -329,7 +329,7 @@ async def test_a_broken_script_bothers_nobody(workspace: Path) -> None:
     assert person.asked == []
 
 
-async def test_secrets_in_a_command_are_shown_to_nobody(workspace: Path) -> None:
+async def test_secrets_in_a_command_are_shown_to_no_one(workspace: Path) -> None:
     secret = "CANARY7f3aCANARY7f3aCANARY"
     person = Person(Answer("deny"))
     async with open_kit(workspace, approver=person) as kit:
@@ -434,7 +434,7 @@ async def test_what_waits_is_given_up_when_the_run_ends(workspace: Path) -> None
     assert not (workspace / "x").exists()
 
 
-async def test_somebody_who_may_not_approve_cannot(workspace: Path) -> None:
+async def test_a_sender_without_the_right_cannot_approve(workspace: Path) -> None:
     later = Later(workspace)
     async with later.kit as kit:
         details = (await run(kit, "touch x")).details

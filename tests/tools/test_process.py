@@ -886,7 +886,7 @@ async def test_a_command_that_goes_on_after_a_signal_is_told_so(
     [("TREM", "did you mean TERM?"), (0, "its number, 1 to 64"), (65, "its number, 1 to 64")]
     + [(each, "unknown signal") for each in ("-9", "9.5", "rm -rf /", "٣", "9" * 5000, "SIG")],
 )
-async def test_what_is_no_signal_is_not_sent(kit: Toolkit, given: str | int, hint: str) -> None:
+async def test_what_is_not_a_signal_is_not_sent(kit: Toolkit, given: str | int, hint: str) -> None:
     id_ = await start(kit, "sleep 60")
     assert hint in complaint(await process(kit, "kill", id_, signal=given))
     assert (await process(kit, "status", id_)).details["status"] == "running"

@@ -157,7 +157,7 @@ async def test_a_huge_file_is_replaced_without_a_look_at_it(tmp_path: Path) -> N
     assert "too large" in result.details["diffOmitted"]
 
 
-async def test_a_file_that_somebody_changed_since_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_someone_changed_since_is_left_alone(tmp_path: Path) -> None:
     async with open_kit(tmp_path) as kit:
         await kit.call("write", {"path": "file.txt", "content": "mine"})
         put(tmp_path, "theirs")
@@ -248,7 +248,7 @@ async def test_what_the_disk_holds_afterwards_is_checked(tmp_path: Path) -> None
     assert "does not contain what was written" in result.as_text()
 
 
-async def test_what_somebody_else_does_right_afterwards_is_told(tmp_path: Path) -> None:
+async def test_what_someone_else_does_right_afterwards_is_told(tmp_path: Path) -> None:
     result = await write_on(Meddler(LocalFileSystem(str(tmp_path))), tmp_path)
     assert result.details["change"] == "created"
     assert "another process changed it" in result.as_text()

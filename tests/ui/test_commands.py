@@ -215,7 +215,7 @@ async def test_what_waits_and_a_model_without_a_key_are_described(workspace: Pat
     config = {"models": {"providers": {"near": provider}}}
     agent = Agent.open(config, workspace=workspace, model="near/m", owner=True)
     chat = Chat(lambda _: agent)
-    with agent.turns.lane.held():
+    with agent.turns.lane.paused():
         one, two = (agent.post(text) for text in ("one", "two"))
         await commands.run(chat, "/status")
         two.cancel()
@@ -445,7 +445,7 @@ async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
         ('/tool exec {"command": "touch made", "background": true, "detach": true}', "typed"),
     ],
 )
-async def test_what_nobody_typed_or_leaves_the_sandbox_is_asked_about(
+async def test_what_no_one_typed_or_leaves_the_sandbox_is_asked_about(
     workspace: Path, line: str, how: str
 ) -> None:
     person = Asked()
@@ -458,7 +458,7 @@ async def test_what_nobody_typed_or_leaves_the_sandbox_is_asked_about(
         keep=False,
     ) as agent:
         talk = Chat(lambda _: agent)
-        talk.given = line if how == "given" else ""
+        talk.cli_message = line if how == "given" else ""
         talk.has_keyboard = how != "piped"
         await commands.run(talk, line)
     assert len(person.questions) == 1

@@ -48,7 +48,7 @@ def test_a_row_of_a_table_goes_on_in_its_column(columns: int, rows: list[str]) -
 
 
 @table("columns", [0, 1, 5, 20])
-def test_a_terminal_without_room_is_no_end_of_it(columns: int) -> None:
+def test_a_terminal_without_room_is_tolerated(columns: int) -> None:
     row = PaintedRow(f"{' ' * 30}far to the right")
     assert "".join("".join(fold_rows([row], PAINT, columns)).split()) == "fartotheright"
 

@@ -35,7 +35,7 @@ def test_secrets_are_not_kept(tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8") == '"early ***"\n"late ***"\n'
 
 
-def test_a_file_that_is_no_history_does_no_harm(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_history_does_no_harm(tmp_path: Path) -> None:
     file = tmp_path / "history"
     file.write_bytes(b'\xff\xfe\n{"a": 1}\nnot json\n"good"\n3\n')
     assert list(InputHistory(str(file)).load_history_strings()) == ["good"]

@@ -117,7 +117,7 @@ async def test_only_a_clear_yes_is_one(keys: str, verdict: str, extent: str | No
     ("keys", "line"),
     [("y e", "ye"), ("p l", "pl"), ("p … l", "pl"), ("h", "h"), ("y … ", ""), ("\x01", "")],
 )
-async def test_what_is_no_answer_goes_into_the_line(keys: str, line: str) -> None:
+async def test_what_is_not_an_answer_goes_into_the_line(keys: str, line: str) -> None:
     person = Person()
     asked = person.ask()
     await person.ready()

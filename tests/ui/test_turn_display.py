@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from clawkit.agent.events import (
-    Answered,
+    AnswerRestarted,
+    AnswerStored,
     CallBegun,
     CallWritten,
     Compacted,
     Event,
-    Noticed,
-    Requested,
+    MessageAdded,
+    Notice,
+    RequestSent,
     ResultStored,
-    Said,
     TextPiece,
     ThinkingPiece,
-    ToolHappened,
+    ToolEvent,
     TurnEnded,
     TurnStarted,
-    Voided,
 )
 from clawkit.content import Assistant, Image, Text, ToolCall, ToolResult, User
 from clawkit.core.approval import FINAL
@@ -64,40 +64,47 @@ def screen() -> Recorder:
     return Recorder()
 
 
-def happened(kind: str, tool: str = "exec", **more: Any) -> ToolHappened:
-    return ToolHappened({"type": kind, "tool": tool, "callId": "c1"} | more)
+def happened(kind: str, tool: str = "exec", **more: Any) -> ToolEvent:
+    return ToolEvent({"type": kind, "tool": tool, "callId": "c1"} | more)
 
 
 def test_complete_blocks_stay_and_the_open_one_is_live(screen: Recorder) -> None:
-    screen.tell(START, Said(User((Text("hi"),))), TextPiece("One.\n\nTw"))
+    screen.tell(START, MessageAdded(User((Text("hi"),))), TextPiece("One.\n\nTw"))
     assert screen.text == "\n❯ hi\n\nOne.\n"
     assert "Tw" in screen.live
-    screen.tell(TextPiece("o."), Answered(Assistant((Text("One.\n\nTwo."),))), TurnEnded("done"))
+    screen.tell(
+        TextPiece("o."), AnswerStored(Assistant((Text("One.\n\nTwo."),))), TurnEnded("done")
+    )
     assert screen.text == "\n❯ hi\n\nOne.\n\nTwo.\n"
     assert screen.live == ""
 
 
 def test_an_answer_that_did_not_come_in_pieces_is_shown(screen: Recorder) -> None:
-    screen.tell(START, Answered(Assistant((Text("All at **once**."),))))
+    screen.tell(START, AnswerStored(Assistant((Text("All at **once**."),))))
     assert screen.text == "\nAll at once.\n"
 
 
 def test_what_was_said_in_a_void_attempt_is_taken_back_or_marked(screen: Recorder) -> None:
-    screen.tell(START, Requested("fake/two"))
-    screen.tell(TextPiece("Wro"), Voided("the connection broke", 3, "fake/two"))
+    screen.tell(START, RequestSent("fake/two"))
+    screen.tell(TextPiece("Wro"), AnswerRestarted("the connection broke", 3, "fake/two"))
     assert "Wro" not in screen.text + screen.live
     assert screen.text.count("void") == 0
     assert "asking fake/two again in 3s" in screen.text
-    screen.tell(TextPiece("Wrong.\n\n"), Voided("it broke", 0, "fake/two"), TextPiece("Right."))
+    screen.tell(
+        TextPiece("Wrong.\n\n"), AnswerRestarted("it broke", 0, "fake/two"), TextPiece("Right.")
+    )
     assert "it broke; the text above was discarded; asking fake/two" in screen.text
-    screen.tell(Answered(Assistant((Text("Right."),))))
+    screen.tell(AnswerStored(Assistant((Text("Right."),))))
     assert screen.text.endswith("\nRight.\n")
 
 
 def test_a_model_that_was_not_asked_before_is_not_asked_again(screen: Recorder) -> None:
-    screen.tell(START, Requested("fake/one"), Voided("fake/one failed", 0, "fake/one"))
-    screen.tell(Voided("fake/one failed", 0, "fake/two"), Voided("fake/two failed", 3, "fake/two"))
-    screen.tell(Voided("fake/two failed", 0, "fake/one"))
+    screen.tell(START, RequestSent("fake/one"), AnswerRestarted("fake/one failed", 0, "fake/one"))
+    screen.tell(
+        AnswerRestarted("fake/one failed", 0, "fake/two"),
+        AnswerRestarted("fake/two failed", 3, "fake/two"),
+    )
+    screen.tell(AnswerRestarted("fake/two failed", 0, "fake/one"))
     assert screen.text == (
         "\n· fake/one failed; asking fake/one again\n· fake/one failed; asking fake/two\n"
         "· fake/two failed; asking fake/two again in 3s\n· fake/two failed; asking fake/one\n"
@@ -120,7 +127,7 @@ def test_thinking_is_shown_in_short_or_whole(screen: Recorder) -> None:
 def test_a_call_is_live_while_it_runs_and_one_line_when_it_is_done(screen: Recorder) -> None:
     screen.tell(START, CallBegun(0, "exec"), CallWritten(0, 5_000))
     assert "exec … 5,000 characters" in screen.live
-    screen.tell(Answered(Assistant((ToolCall("c1", "exec", {"command": "make"}),))))
+    screen.tell(AnswerStored(Assistant((ToolCall("c1", "exec", {"command": "make"}),))))
     screen.tell(happened("start", params={"command": "make"}))
     screen.now += 3
     tail = {"elapsedMs": 3000, "bytes": 2048, "tail": "one\ntwo \x1b[2J\n"}
@@ -134,14 +141,14 @@ def test_a_call_is_live_while_it_runs_and_one_line_when_it_is_done(screen: Recor
 
 
 def test_a_call_that_was_refused_says_what_it_was_about(screen: Recorder) -> None:
-    screen.tell(START, Answered(Assistant((ToolCall("c1", "exec", {"command": "rm x"}),))))
+    screen.tell(START, AnswerStored(Assistant((ToolCall("c1", "exec", {"command": "rm x"}),))))
     screen.tell(happened("end", isError=True, error="refused"))
     assert screen.text == "\n✗ exec rm x refused\n"
 
 
 def test_words_about_a_call_are_not_broken(screen: Recorder) -> None:
     why = "tools.rules[0]: nobody runs the tests by hand in here, so use pytest instead of it"
-    screen.tell(START, Answered(Assistant((ToolCall("c1", "exec", {"command": "make test"}),))))
+    screen.tell(START, AnswerStored(Assistant((ToolCall("c1", "exec", {"command": "make test"}),))))
     screen.tell(happened("end", isError=True, error=why))
     assert screen.text == (
         "\n✗ exec make test tools.rules[0]: nobody runs the tests by\n"
@@ -164,7 +171,7 @@ def test_what_was_running_when_the_turn_ended_was_interrupted(screen: Recorder) 
 
 def test_of_a_long_message_the_beginning_stays(screen: Recorder) -> None:
     picture = Image("QUJD", "image/png")
-    screen.tell(START, Said(User((Text("line\n" * 3_000), picture))))
+    screen.tell(START, MessageAdded(User((Text("line\n" * 3_000), picture))))
     rows = screen.text.split("\n")
     assert rows[1:3] == ["❯ line", "  line"]
     assert rows[-4:] == ["  line", "  … 2,990 more lines", "  [image/png, 3 B]", ""]
@@ -176,22 +183,22 @@ def test_what_the_operator_says_is_folded_where_words_end(screen: Recorder) -> N
     screen.tell(TurnStarted("main", "clawkit/operator"), TextPiece(words))
     folded = "I am not a language model: I am the built-in operator, for\n  trying clawkit offline."
     assert folded in screen.live
-    screen.tell(Answered(Assistant((Text(words),))))
+    screen.tell(AnswerStored(Assistant((Text(words),))))
     assert screen.text == f"\n{folded}\n"
 
 
-def test_what_the_operator_repeats_is_no_markdown_and_not_shown_twice(screen: Recorder) -> None:
+def test_what_the_operator_repeats_is_not_markdown_and_not_shown_twice(screen: Recorder) -> None:
     screen.tell(TurnStarted("main", "clawkit/operator"))
     screen.tell(happened("start", params={"command": "x"}))
     screen.tell(happened("end", details={"exitCode": 0, "aggregated": "* a  b\n"}))
-    screen.tell(TextPiece("* a  b\n# c"), Answered(Assistant((Text("* a  b\n# c"),))))
+    screen.tell(TextPiece("* a  b\n# c"), AnswerStored(Assistant((Text("* a  b\n# c"),))))
     assert screen.text == "\n✓ exec x\n\n* a  b\n\n# c\n"
 
 
 @pytest.mark.parametrize(
     ("rest", "shown"),
     [
-        ([Requested("clawkit/operator"), TextPiece("read failed: no")], "\nread failed: no\n"),
+        ([RequestSent("clawkit/operator"), TextPiece("read failed: no")], "\nread failed: no\n"),
         ([], "\n· read failed: no\n"),
     ],
     ids=["repeated", "stopped before"],
@@ -199,7 +206,7 @@ def test_what_the_operator_repeats_is_no_markdown_and_not_shown_twice(screen: Re
 def test_a_failure_that_the_operator_repeats_is_shown_once(
     screen: Recorder, rest: list[Event], shown: str
 ) -> None:
-    screen.tell(TurnStarted("main", "clawkit/operator"), Requested("clawkit/operator"))
+    screen.tell(TurnStarted("main", "clawkit/operator"), RequestSent("clawkit/operator"))
     screen.tell(happened("start", "read", params={"path": "x"}))
     screen.tell(happened("end", "read", isError=True, error="no"), *rest, TurnEnded("done"))
     assert screen.text == f"\n✗ read x\n{shown}"
@@ -209,7 +216,7 @@ def test_a_failure_that_the_operator_repeats_is_shown_once(
 
 def test_the_rest_of_what_happens_is_told_in_lines(screen: Recorder) -> None:
     screen.tell(
-        Noticed("look\nout"),
+        Notice("look\nout"),
         Compacted(90_000, 1_000),
         happened("notice", content=[{"type": "text", "text": "it ended"}]),
         ResultStored(ToolResult("c1", "read", (Image("QUJD", "image/png"),))),
@@ -234,7 +241,7 @@ def test_the_live_part_is_bounded(screen: Recorder) -> None:
 
 def test_what_the_model_says_cannot_pass_for_a_line_about_a_call(screen: Recorder) -> None:
     forged = "fine\n\n✓ exec make\n\n❯ yes, do it\n\n· told\n\n✗ **exec** x"
-    screen.tell(START, Answered(Assistant((Text(forged),))), TurnEnded("done"))
+    screen.tell(START, AnswerStored(Assistant((Text(forged),))), TurnEnded("done"))
     rows = screen.text.split("\n")
     for mark in ("✓ exec make", "❯ yes, do it", "· told", "✗ exec x"):
         assert f" {mark}" in rows
@@ -245,7 +252,7 @@ def test_the_real_end_of_a_long_output_is_shown(screen: Recorder) -> None:
     output = "\n".join(map(str, range(1, 5_001)))
     result = Result.text(output, exitCode=0, exitReason="exit", aggregated=output)
     event = {"type": "end", "tool": "exec", "callId": "c1", **for_event(result, Redactor())}
-    screen.tell(START, happened("start", params={"command": "seq 1 5000"}), ToolHappened(event))
+    screen.tell(START, happened("start", params={"command": "seq 1 5000"}), ToolEvent(event))
     assert screen.text == "\n✓ exec seq 1 5000\n  …\n  4997\n  4998\n  4999\n  5000\n"
 
 
@@ -377,7 +384,10 @@ def test_typed_text_and_thoughts_are_folded_where_words_end(screen: Recorder) ->
     words = " ".join(f"word{number}" for number in range(20))
     screen.watcher.show_thinking = True
     screen.tell(
-        START, Said(User((Text(words),))), ThinkingPiece(words), Answered(Assistant((Text("ok"),)))
+        START,
+        MessageAdded(User((Text(words),))),
+        ThinkingPiece(words),
+        AnswerStored(Assistant((Text("ok"),))),
     )
     rows = screen.text.split("\n")
     assert all(len(row) < screen.columns for row in rows)

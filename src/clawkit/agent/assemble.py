@@ -69,7 +69,7 @@ class Assembly(Struct, frozen=True, dict=True):
         return {
             name: self.decision.refusal(name)
             for name, verdict in self.decision.verdicts.items()
-            if not verdict.kept
+            if not verdict.allowed
         }
 
     @property
@@ -90,7 +90,7 @@ class Assembly(Struct, frozen=True, dict=True):
         offer only to some models, such as `apply_patch`, count as kept."""
         decision = apply_policy(config, scope, _subjects_of(self.registry))
         decision = _deny_more(decision, dict(scope.withheld), self.rules)
-        return [name for name in self.tools if not decision.verdicts[name].kept]
+        return [name for name in self.tools if not decision.verdicts[name].allowed]
 
     def judge(self, tool: Tool, params: Mapping[str, Any], ctx: Context) -> Deny | Ask | None:
         """The decision of `tools.rules` on one call."""
@@ -182,10 +182,10 @@ def _assemble(inputs: _Inputs) -> Assembly:
     tools = {
         name: _switch_off(each.tool, name, rules)
         for name, each in registry.items()
-        if decision.verdicts[name].kept
+        if decision.verdicts[name].allowed
     }
     tools = {name: _hide(tool, tools) for name, tool in tools.items()}
-    denied = [name for name in CONTROLS if not decision.verdicts[name].kept]
+    denied = [name for name in CONTROLS if not decision.verdicts[name].allowed]
     deferral = plan_deferral(config.tools.deferral(), tools, sources, denied)
     if deferral.why_not:
         decision = _deny_more(decision, dict.fromkeys(CONTROLS, deferral.why_not), ())
@@ -231,9 +231,9 @@ def _deny_more(
     """The decision, with tools removed that the lists allow but settings or rules deny."""
     verdicts = dict(decision.verdicts)
 
-    def remove(name: str, said: Trace) -> None:
-        if name in verdicts and verdicts[name].kept:
-            verdicts[name] = ToolVerdict(False, (*verdicts[name].traces, said))
+    def remove(name: str, trace: Trace) -> None:
+        if name in verdicts and verdicts[name].allowed:
+            verdicts[name] = ToolVerdict(False, (*verdicts[name].traces, trace))
 
     for name, why in withheld.items():
         remove(name, Trace(10, SETTINGS, "deny", SETTINGS, None, why))

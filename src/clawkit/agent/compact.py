@@ -107,7 +107,7 @@ def _flush_settings_of(
 
 class CompactionResult(Struct, frozen=True):
     summary: Summary
-    kept: list[Message]
+    recent: list[Message]
     trouble: str = ""
     """Why no model wrote the summary; empty if one did."""
 
@@ -241,9 +241,9 @@ def _told(messages: Sequence[Message]) -> str:
     return "\n\n".join(rows)
 
 
-def _quoted(whose: str, text: str) -> str:
+def _quoted(label: str, text: str) -> str:
     """A quoted part of a conversation; nothing in it can look like the start of another part."""
-    return "\n> ".join((f"[{one_line(whose, 100)}]", *text.splitlines()))
+    return "\n> ".join((f"[{one_line(label, 100)}]", *text.splitlines()))
 
 
 def _text(message: User | ToolResult) -> str:
@@ -290,7 +290,7 @@ class PrunedHistory(Struct):
     clock: Callable[[], float] = time.monotonic
     _short: dict[str, tuple[ToolResult, ToolResult]] = {}
     """Call id to the full result and its shortened form."""
-    _asked: float | None = None
+    _sent_at: float | None = None
     """Time of the last request."""
     _last: tuple[Message, ...] = ()
     _shown: list[Message] = []
@@ -309,12 +309,12 @@ class PrunedHistory(Struct):
             self._total += _chars(self._shown[-1])
         self._last = now
         if self.pruning.mode == "cache-ttl" and (
-            self._asked is None or self.clock() - self._asked > parse_time(self.pruning.ttl)
+            self._sent_at is None or self.clock() - self._sent_at > parse_time(self.pruning.ttl)
         ):
             self._prune(now, self._shown)
             self._total = sum(map(_chars, self._shown))
         self._bound(now, self._shown)
-        self._asked = self.clock()
+        self._sent_at = self.clock()
         return tuple(self._shown)
 
     def _bound(self, history: Sequence[Message], shown: list[Message]) -> None:

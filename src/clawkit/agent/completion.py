@@ -61,7 +61,7 @@ class Completions:
         request = Request(system, said, thinking=thinking, max_tokens=max_tokens, params=params)
         answer = Assistant()
         try:
-            one = self._models.one(self._models.find(model), profile)
+            one = self._models.plain_model(self._models.find(model), profile)
             async for each in ModelChain([one], strict=True).stream(request):
                 answer = each if isinstance(each, Assistant) else answer
         except ModelError as error:

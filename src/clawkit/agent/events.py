@@ -12,57 +12,57 @@ from clawkit.content import Assistant, ToolResult, Usage, User
 Ended = Literal["done", "aborted", "error", "max-turns", "max-cost", "timeout", "loop"]
 
 
-class Happening(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag_field="type"):
+class AgentEvent(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, tag_field="type"):
     """Base class of all events."""
 
 
-class TurnStarted(Happening, frozen=True, tag="turn_start"):
+class TurnStarted(AgentEvent, frozen=True, tag="turn_start"):
     """A turn begins."""
 
     session: str
     model: str
 
 
-class Said(Happening, frozen=True, tag="user"):
+class MessageAdded(AgentEvent, frozen=True, tag="user"):
     """A user message was added to the conversation: at the start of a turn, or during it."""
 
     message: User
     steering: bool = False
 
 
-class Requested(Happening, frozen=True, tag="request"):
+class RequestSent(AgentEvent, frozen=True, tag="request"):
     """A request is sent to the model."""
 
     model: str
 
 
-class TextPiece(Happening, frozen=True, tag="text"):
+class TextPiece(AgentEvent, frozen=True, tag="text"):
     """More text of the answer."""
 
     text: str
 
 
-class ThinkingPiece(Happening, frozen=True, tag="thinking"):
+class ThinkingPiece(AgentEvent, frozen=True, tag="thinking"):
     """More of the model's thinking."""
 
     text: str
 
 
-class CallBegun(Happening, frozen=True, tag="call_start"):
+class CallBegun(AgentEvent, frozen=True, tag="call_start"):
     """The model starts to write a tool call."""
 
     number: int
     tool: str
 
 
-class CallWritten(Happening, frozen=True, tag="call_delta"):
+class CallWritten(AgentEvent, frozen=True, tag="call_delta"):
     """More of a call's arguments has arrived: the number of characters so far."""
 
     number: int
     chars: int
 
 
-class Voided(Happening, frozen=True, tag="retry"):
+class AnswerRestarted(AgentEvent, frozen=True, tag="retry"):
     """Everything streamed of this answer is discarded; a retry follows."""
 
     reason: str
@@ -73,7 +73,7 @@ class Voided(Happening, frozen=True, tag="retry"):
     """Kind of error, as in `models.protocols.ErrorKind`."""
 
 
-class Unanswered(Happening, frozen=True, tag="request_failed"):
+class RequestFailed(AgentEvent, frozen=True, tag="request_failed"):
     """The request failed: the turn ends, or continues after compaction."""
 
     kind: str
@@ -81,32 +81,32 @@ class Unanswered(Happening, frozen=True, tag="request_failed"):
     error: str
 
 
-class Answered(Happening, frozen=True, tag="assistant"):
+class AnswerStored(AgentEvent, frozen=True, tag="assistant"):
     """An answer is complete and stored."""
 
     message: Assistant
 
 
-class ToolHappened(Happening, frozen=True, tag="tool"):
+class ToolEvent(AgentEvent, frozen=True, tag="tool"):
     """A call starts, makes progress, or ends: `event` comes from `core.call`."""
 
     event: dict[str, Any]
 
 
-class ResultStored(Happening, frozen=True, tag="tool_result"):
+class ResultStored(AgentEvent, frozen=True, tag="tool_result"):
     """The result of a call is part of the conversation."""
 
     message: ToolResult
 
 
-class Noticed(Happening, frozen=True, tag="notice"):
+class Notice(AgentEvent, frozen=True, tag="notice"):
     """A one-line notice for people."""
 
     text: str
     level: Literal["info", "warning", "error"] = "info"
 
 
-class Compacted(Happening, frozen=True, tag="compaction"):
+class Compacted(AgentEvent, frozen=True, tag="compaction"):
     """The conversation was shortened."""
 
     tokens_before: int
@@ -114,7 +114,7 @@ class Compacted(Happening, frozen=True, tag="compaction"):
     summary: str = ""
 
 
-class TurnEnded(Happening, frozen=True, tag="turn_end"):
+class TurnEnded(AgentEvent, frozen=True, tag="turn_end"):
     """The turn is over."""
 
     how: Ended
@@ -126,7 +126,7 @@ class TurnEnded(Happening, frozen=True, tag="turn_end"):
     """The kind of an error of the model, such as `rate_limit`."""
 
 
-class RunEnded(Happening, frozen=True, tag="run_end"):
+class RunEnded(AgentEvent, frozen=True, tag="run_end"):
     """The run of a sub-agent has ended; only inside `subagent`."""
 
     status: str
@@ -134,7 +134,7 @@ class RunEnded(Happening, frozen=True, tag="run_end"):
     usage: Usage = Usage()
 
 
-class SubagentHappened(Happening, frozen=True, tag="subagent"):
+class SubagentEvent(AgentEvent, frozen=True, tag="subagent"):
     """An event of a sub-agent, at any depth: `event` is one of the events here."""
 
     label: str
@@ -146,22 +146,22 @@ class SubagentHappened(Happening, frozen=True, tag="subagent"):
 
 Event = (
     TurnStarted
-    | Said
-    | Requested
+    | MessageAdded
+    | RequestSent
     | TextPiece
     | ThinkingPiece
     | CallBegun
     | CallWritten
-    | Voided
-    | Unanswered
-    | Answered
-    | ToolHappened
+    | AnswerRestarted
+    | RequestFailed
+    | AnswerStored
+    | ToolEvent
     | ResultStored
-    | Noticed
+    | Notice
     | Compacted
     | TurnEnded
     | RunEnded
-    | SubagentHappened
+    | SubagentEvent
 )
 Tell = Callable[[Event], None]
 

@@ -24,7 +24,7 @@ def tool_row(name: str, assembly: Assembly, provider: Provider) -> dict[str, Any
         "description": entry.description if entry else tool.description if tool else "",
         "source": assembly.sources[name],
         "available": available,
-        "allowed": verdict.kept,
+        "allowed": verdict.allowed,
         "inForce": tool is not None,
     }
     if tool is not None:

@@ -131,7 +131,7 @@ class PartialAnswer:
                 self._chars[number] = self._chars.get(number, 0) + len(text)
                 return events.CallWritten(number, self._chars[number])
             case Again(reason, wait_s, model, kind):
-                return events.Voided(reason, wait_s, str(model), kind)
+                return events.AnswerRestarted(reason, wait_s, str(model), kind)
 
     def parts(self) -> tuple[content.Text, ...]:
         """The parts without calls: an incomplete call must be neither run nor reported."""
@@ -184,18 +184,18 @@ class Conversation(Struct, eq=False):
     """Tokens of the last request and its answer, as counted by the provider."""
     _counted: int = 0
     """Number of messages of the history included in that count."""
-    _left: int = 0
+    _steps_left: int = 0
     """Answers that the turn may still use after the next one."""
     _unsaved: str = ""
     """The error that prevented storing the conversation."""
 
-    def steer(self, said: Words) -> None:
+    def steer(self, message: Words) -> None:
         """Add a message that the model reads before its next answer."""
-        self._steering.append(as_message(said))
+        self._steering.append(as_message(message))
 
-    def follow_up(self, said: Words) -> None:
+    def follow_up(self, message: Words) -> None:
         """Add a message for when the model is done: it extends the turn."""
-        self._later.append(as_message(said))
+        self._later.append(as_message(message))
 
     def note(self, message: content.User) -> None:
         """Add a message without a turn; the model reads it with the next one. Raises `ToolError` if
@@ -204,7 +204,7 @@ class Conversation(Struct, eq=False):
             if self.transcript is not None:
                 self.transcript.append(message)
             self.history.append(message)
-            self._tell(events.Said(message, False))
+            self._tell(events.MessageAdded(message, False))
 
     def withdraw(self, message: content.User) -> bool:
         """Withdraw a message; false if the model has already read it."""
@@ -238,24 +238,24 @@ class Conversation(Struct, eq=False):
         chars = sum(len(tool.description) + len(str(tool.schema)) for tool in self.tools)
         return fresh + (len(self.system) + chars) // compacting.CHARS_PER_TOKEN
 
-    async def turn(self, said: Words) -> TurnEnded:
+    async def turn(self, message: Words) -> TurnEnded:
         """Run one turn for a message. Failures are in the result. Raises `ConflictError` while
         another turn or a compaction is running."""
         with self._alone():
             self.is_in_turn = True
             try:
-                return await self._turn(as_message(said))
+                return await self._turn(as_message(message))
             finally:
                 self.is_in_turn = False
 
-    async def _turn(self, said: content.User) -> TurnEnded:
+    async def _turn(self, message: content.User) -> TurnEnded:
         self._tell(events.TurnStarted(self.session, str(self.model.ref)))
         before, self.last_text = self.usage, ""
         how: Ended = "error"
         error, kind = "the turn was cut short", ""
         try:
             async with asyncio.timeout(self.limits.timeout_s):
-                self._say(said)
+                self._say(message)
                 await self._work()
             how, error = "done", ""
         except EndOfTurn as end:
@@ -297,11 +297,11 @@ class Conversation(Struct, eq=False):
             log.warning("a listener failed: %r", error)
 
     def _warn(self, text: str) -> None:
-        self._tell(events.Noticed(text, "warning"))
+        self._tell(events.Notice(text, "warning"))
 
     def _say(self, message: content.User, *, steering: bool = False) -> None:
         self._add(message)
-        self._tell(events.Said(message, steering))
+        self._tell(events.MessageAdded(message, steering))
 
     def _add(self, message: content.Message) -> None:
         """Store first: the model must never see more than is stored."""
@@ -332,9 +332,9 @@ class Conversation(Struct, eq=False):
     async def _work(self) -> None:
         if self.run.watch is not None:
             self.run.watch.begin()
-        self._left = self.limits.max_steps
-        while self._left > 0:
-            self._left -= 1
+        self._steps_left = self.limits.max_steps
+        while self._steps_left > 0:
+            self._steps_left -= 1
             while self._steering:
                 self._say(self._steering.popleft(), steering=True)
             self._check_stored()
@@ -391,7 +391,7 @@ class Conversation(Struct, eq=False):
         self._add(answer)
         if answer.usage.context:
             self._context, self._counted = answer.usage.context, len(self.history)
-        self._tell(events.Answered(answer))
+        self._tell(events.AnswerStored(answer))
         if answer.stop == "refusal":
             self._warn(f"{answer.model or self.model.ref} refused to answer")
         if answer.stop == "length" and not answer.calls:
@@ -402,14 +402,14 @@ class Conversation(Struct, eq=False):
         """Let the model save notes once before each compaction. A failure is only reported."""
         from clawkit.agent import memory_flush as notes
 
-        if not notes.has_place(self.run) or not self._left or self.why_spent():
+        if not notes.has_place(self.run) or not self._steps_left or self.why_spent():
             return
         settings = cast("compacting.FlushSettings", self.compaction.flush)
         self.is_flushed = True
         try:
             self.on_flush(True)
             if saved := await notes.flush(self, settings):
-                self._tell(events.Noticed(f"saved notes to {saved}"))
+                self._tell(events.Notice(f"saved notes to {saved}"))
         except (ModelError, ToolError, TimeoutError) as error:
             why = str(error) or f"no answer within {settings.timeout_s:g} s"
             self._warn(f"no notes were saved before the conversation is shortened: {why}")
@@ -423,9 +423,9 @@ class Conversation(Struct, eq=False):
 
     def may_ask(self) -> bool:
         """Whether the limits of the turn allow another answer besides the next one; counts it."""
-        if not self._left or self.why_spent():
+        if not self._steps_left or self.why_spent():
             return False
-        self._left -= 1
+        self._steps_left -= 1
         return True
 
     def _request(self, history: Sequence[content.Message]) -> Request:
@@ -442,8 +442,8 @@ class Conversation(Struct, eq=False):
     async def _stream(self) -> content.Assistant:
         """Stream one answer. If it fails, the part received so far is stored."""
         request = self._request(self.history)
-        self._tell(events.Requested(str(self.model.ref)))
-        heard = PartialAnswer(self._tell if self._listening else None)
+        self._tell(events.RequestSent(str(self.model.ref)))
+        received = PartialAnswer(self._tell if self._listening else None)
         # The stream is a generator: it must be closed to end the request.
         stream = cast("AsyncIterator[Any]", self.model.stream(request))
         try:
@@ -451,18 +451,18 @@ class Conversation(Struct, eq=False):
                 async for item in items:
                     if isinstance(item, content.Assistant):
                         return item
-                    heard.take(item)
+                    received.take(item)
         except ModelError as error:
-            self._tell(events.Unanswered(error.kind, str(error)))
+            self._tell(events.RequestFailed(error.kind, str(error)))
             if error.kind != "overflow":
-                self._keep(heard, error)
+                self._keep(received, error)
             raise
         except asyncio.CancelledError as stopped:
-            self._keep(heard, stopped)
+            self._keep(received, stopped)
             raise
         raise ModelError("malformed", f"{self.model.ref} ended its stream without an answer")
 
-    def _keep(self, heard: PartialAnswer, error: ModelError | asyncio.CancelledError) -> None:
+    def _keep(self, received: PartialAnswer, error: ModelError | asyncio.CancelledError) -> None:
         """Store the received part of an incomplete answer and its cost; its calls are not run."""
         is_error = isinstance(error, ModelError)
         stop: content.Stop = "error" if is_error else "aborted"
@@ -470,7 +470,7 @@ class Conversation(Struct, eq=False):
         usage = partial.usage if partial else content.Usage()
         self.usage = self.usage.plus(usage)
         ref, api, why = str(self.model.ref), self.model.api, str(error) if is_error else ""
-        message = content.Assistant(heard.parts(), stop, ref, api, usage, why, now_ms())
+        message = content.Assistant(received.parts(), stop, ref, api, usage, why, now_ms())
         if message.content:
             self._add(message)
         elif usage != content.Usage():
@@ -498,7 +498,7 @@ class Conversation(Struct, eq=False):
         todo = [number for number in range(len(calls)) if number not in stored]
 
         def watch(event: Mapping[str, Any]) -> None:
-            self._tell(events.ToolHappened(dict(event)))
+            self._tell(events.ToolEvent(dict(event)))
 
         try:
             await call_all(
@@ -520,7 +520,7 @@ class Conversation(Struct, eq=False):
             if result.details.get(ENDS_TURN):
                 if said := str(result.details.get("acknowledgment", "")):
                     self.last_text = said
-                    self._tell(events.Noticed(said))
+                    self._tell(events.Notice(said))
                 raise EndOfTurn("done")
 
     async def compact(self, instructions: str = "") -> bool:
@@ -545,9 +545,9 @@ class Conversation(Struct, eq=False):
         if more := self.restate():
             summary = msgspec.structs.replace(summary, text=f"{summary.text}\n\n{more}")
         if self.transcript is not None:
-            self.transcript.compact(summary, done.kept)
+            self.transcript.compact(summary, done.recent)
         self.usage = self.usage.plus(summary.usage)
-        self.history[:] = [summary, *done.kept]
+        self.history[:] = [summary, *done.recent]
         self._context = self._counted = 0
         if self.run.watch is not None:
             self.run.watch.compacted()
@@ -560,14 +560,14 @@ class Conversation(Struct, eq=False):
         return True
 
 
-def as_message(said: Words) -> content.User:
-    if isinstance(said, content.User):
-        return said
-    if isinstance(said, str):
-        return content.User((content.Text(said),), now_ms())
+def as_message(message: Words) -> content.User:
+    if isinstance(message, content.User):
+        return message
+    if isinstance(message, str):
+        return content.User((content.Text(message),), now_ms())
     expected = "a text, or a list of Text and Image blocks"
-    check_type("the message", said, Iterable, expected)
-    blocks = tuple(said)
+    check_type("the message", message, Iterable, expected)
+    blocks = tuple(message)
     for block in blocks:
         check_type("the message", block, (content.Text, content.Image), expected)
     return content.User(blocks, now_ms())

@@ -76,17 +76,17 @@ class ModelSelection:
         if name:
             refs = list(dict.fromkeys(map(self.find, (name, *fallbacks))))
         else:
-            refs = self.catalog.candidates() or [self._found() or OPERATOR]
+            refs = self.catalog.candidates() or [self._discovered() or OPERATOR]
         if refs[0] == OPERATOR:
             from clawkit.models.operator import Operator
 
             return Operator()
         from clawkit.models.failover import ModelChain
 
-        links = [self.one(ref) for ref in refs if ref != OPERATOR]
+        links = [self.plain_model(ref) for ref in refs if ref != OPERATOR]
         return ModelChain(links, strict=strict, clock=self._clock)
 
-    def one(self, ref: ModelRef, profile: str = "") -> Model:
+    def plain_model(self, ref: ModelRef, profile: str = "") -> Model:
         """A single model without retries and fallbacks; `profile` is the only credential to use.
         Raises `ConfigError`, `SecretError`."""
         if (make := self._makers.get(ref.provider)) is not None:
@@ -114,7 +114,7 @@ class ModelSelection:
         self.catalog.secrets.update(secrets)
         self.learn(secrets)
 
-    def _found(self) -> ModelRef | None:
+    def _discovered(self) -> ModelRef | None:
         from clawkit.models.discover import found_model
 
         return found_model(self.catalog)

@@ -18,10 +18,10 @@ EXEC = ("host", "node", "security", "ask", "mode")
 """Settings of `tools.exec` that a conversation can override."""
 
 
-def with_overrides(config: Config, agent: str, own: Mapping[str, Any]) -> Config:
+def with_overrides(config: Config, agent: str, overrides: Mapping[str, Any]) -> Config:
     """The configuration with the overrides of a conversation: `exec` and `elevated`. Raises
     `ConfigError` for an unknown or invalid setting."""
-    changes, level = dict(own.get("exec") or {}), own.get("elevated")
+    changes, level = dict(overrides.get("exec") or {}), overrides.get("elevated")
     if changes:
         config = _with_exec(config, agent, changes)
     if level is None:

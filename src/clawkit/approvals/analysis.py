@@ -295,7 +295,7 @@ class CommandWalk:
             self._only_bash("[^", word.start)
         return value
 
-    def _only_bash(self, what: str, at: int = 0) -> None:
+    def _only_bash(self, construct: str, at: int = 0) -> None:
         """Raise `Doubt` if the text is for another shell, which may not support it."""
         if self._depth:
-            raise Doubt(f"{what} may mean something else to another shell", at, "shell")
+            raise Doubt(f"{construct} may mean something else to another shell", at, "shell")

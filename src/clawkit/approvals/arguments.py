@@ -239,8 +239,8 @@ def _operands(arguments: Sequence[Arg]) -> list[str]:
     return [each.text for each in arguments if not each.text.startswith("-")]
 
 
-def _describe(destination: str, what: str = opts.ALWAYS) -> str:
-    start = "it" if what == opts.ALWAYS else show(what)
+def _describe(destination: str, flag: str = opts.ALWAYS) -> str:
+    start = "it" if flag == opts.ALWAYS else show(flag)
     return f"{start} sends data to {show(destination) or 'its usual destination'}"
 
 
@@ -313,10 +313,10 @@ def read_git(program: Program) -> GitCall | str:
     return GitCall(place, program.argv[end:])
 
 
-def find_top(place: str) -> str:
+def find_top(directory: str) -> str:
     """The directory whose `.git` git would use from a place; empty if there is none."""
     try:
-        folder = os.path.realpath(place)
+        folder = os.path.realpath(directory)
     except ValueError:  # a NUL
         return ""
     while not os.path.lexists(f"{folder}/.git"):

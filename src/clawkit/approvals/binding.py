@@ -328,6 +328,6 @@ def has_ended(process: str) -> bool:
     pid, since, place = process.split(" ", 2)
     found, here = process_table.look(int(pid)), records.here()
     if place == here != "":
-        return found is None or found.gone or found.started != int(since)
+        return found is None or found.exited or found.started != int(since)
     # Processes of another container are unknown; those before a reboot have ended.
     return place != "" and place.split(" ")[0] != here.split(" ")[0]

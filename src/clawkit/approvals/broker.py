@@ -241,7 +241,7 @@ class PendingStore:
             return bind.no_answer((row.expires_ms - row.created_ms) / 1000)
         if row.state == "withdrawn":
             return Answer("deny", "the question was withdrawn before it was answered")
-        return None if row.state == "pending" else self._said(row)
+        return None if row.state == "pending" else self._answer_of(row)
 
     def consume(self, id_: str, now_ms: int | None = None) -> bool:
         """Use an approval. True only the first time, and before it expires."""
@@ -295,7 +295,7 @@ class PendingStore:
             *(row.state, gone, row.ended_ms or 0),
         )
 
-    def _said(self, row: _Row) -> Answer:
+    def _answer_of(self, row: _Row) -> Answer:
         try:
             return Answer(_VERDICTS[row.state], **bind.decode(row.answer))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
@@ -310,7 +310,7 @@ class PendingStore:
         elif row.state == "withdrawn":
             what = f"was withdrawn {ago} by the process that made it"
         else:
-            answer = self._said(row)
+            answer = self._answer_of(row)
             choice, who = bind.choice_of(answer), answer.by or "a person"
             what = f"was already answered: {choice} by {who}, {ago}"
         return errors.ConflictError(f"the request {row.id[:8]} {what}")
@@ -497,11 +497,11 @@ class Broker:
             return self._waiting.answer(id_, self._now_ms())
         return answer
 
-    def _record(self, pending: Pending, asked: asyncio.Task[Any]) -> None:
-        if asked.cancelled() or asked.exception() is not None:
-            log.warning("asking for approval failed: %r", asked)
+    def _record(self, pending: Pending, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            log.warning("asking for approval failed: %r", task)
             return
-        answer = asked.result()
+        answer = task.result()
         if wrong := bind.why_invalid(pending.question, answer):
             log.warning("ignored an invalid answer: %s", wrong)
             return

@@ -182,7 +182,7 @@ def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
     ours = config.agents.get(scope.agent).tools.elevated
     if ours is not None:
         whose = f" of the agent {one_line(scope.agent, 64)!r}"
-        needed += _needed(ours, scope, local=local, whose=whose)
+        needed += _needed(ours, scope, local=local, suffix=whose)
     if default == "off":
         needed.append("agents.defaults.elevatedDefault must not be 'off'")
     if needed:
@@ -191,11 +191,11 @@ def check_elevated(config: Config, scope: Scope, *, local: bool) -> Level:
     return "full" if default == "full" else "ask"
 
 
-def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -> Iterator[str]:
-    """The conditions that are not met; `whose` names an agent, which can only restrict further."""
+def _needed(elevated: Elevated, scope: Scope, *, local: bool, suffix: str = "") -> Iterator[str]:
+    """The conditions that are not met; `suffix` names an agent, which can only restrict further."""
     if not elevated.enabled:
-        yield f"tools.elevated.enabled{whose} must be true"
-    no_limit = whose and elevated.allow_from is None
+        yield f"tools.elevated.enabled{suffix} must be true"
+    no_limit = suffix and elevated.allow_from is None
     at_home = local and scope.sender.owner and not scope.channel and not scope.group
     if no_limit or at_home:
         return
@@ -206,11 +206,11 @@ def _needed(elevated: Elevated, scope: Scope, *, local: bool, whose: str = "") -
         return
     if scope.channel.strip():
         name = channel or one_line(scope.channel, 64)
-        yield f"tools.elevated.allowFrom.{name}{whose} must list this sender"
+        yield f"tools.elevated.allowFrom.{name}{suffix} must list this sender"
     else:
         yield (
             "it must come from the owner at the local terminal, or through a channel from a sender "
-            f"in tools.elevated.allowFrom{whose}"
+            f"in tools.elevated.allowFrom{suffix}"
         )
 
 

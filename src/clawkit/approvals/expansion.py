@@ -65,7 +65,7 @@ class ProgramFinder:
         if found is None:
             self.count(at)
             if "/" in name:
-                resolved = self.place(name, cwd, at)
+                resolved = self.resolve(name, cwd, at)
                 # Checked as typed: with a trailing slash, nothing is found.
                 path = self._join(name, cwd) or ""
                 if not (os.access(path, os.X_OK) and os.path.isfile(path)):
@@ -80,7 +80,7 @@ class ProgramFinder:
             )
         return found
 
-    def place(self, path: str, cwd: str | None, at: int) -> str:
+    def resolve(self, path: str, cwd: str | None, at: int) -> str:
         """The normalized absolute path. Raises `Doubt` if an unknown directory or links matter."""
         whole = self._join(path, cwd)
         if whole is None:
@@ -136,7 +136,7 @@ class ProgramFinder:
         path, _, argument = line.decode("ascii").strip(" \t").replace("\t", " ").partition(" ")
         if not path.startswith("/") or "\r" in line.decode("ascii"):
             raise _unclear(real, "its first line does not name an interpreter by absolute path", at)
-        started = [self.place(path, None, at)]
+        started = [self.resolve(path, None, at)]
         reals = [resolve_links(started[0])]
         if "env" in FoundProgram(started[0], reals[0]).names(path):
             argument = argument.strip()
@@ -163,14 +163,14 @@ def _folders(path: str) -> tuple[str, ...]:
 _plain_folders = lru_cache(maxsize=16)(_folders)
 
 
-def normalize_path(whole: str) -> str:
+def normalize_path(path: str) -> str:
     """An absolute path without dots and repeated slashes; empty if links make that another file."""
-    if "//" not in whole and "/." not in whole and not whole.endswith("/"):
-        return whole
-    place = "/" + os.path.normpath(whole).lstrip("/")
-    if "/.." not in whole:
+    if "//" not in path and "/." not in path and not path.endswith("/"):
+        return path
+    place = "/" + os.path.normpath(path).lstrip("/")
+    if "/.." not in path:
         return place
-    if len(whole) > _MAX_PATH or os.path.realpath(whole) != os.path.realpath(place):
+    if len(path) > _MAX_PATH or os.path.realpath(path) != os.path.realpath(place):
         return ""
     return place
 
@@ -413,7 +413,7 @@ def _open(
 ) -> Opened:
     if not path or path.endswith(("/", "/.")):
         raise Doubt("this redirection does not name a file", node.start, "redirect")
-    place = finder.place(path, cwd, node.start)
+    place = finder.resolve(path, cwd, node.start)
     shown = f"{operator}{words.quote(place)}"
     if place == "/dev/null":
         return Opened(shown)

@@ -82,7 +82,7 @@ class ApprovalsDocument:
     """All entries, for each agent in matching order."""
     socket_path: str = ""
     token: str = field(default="", repr=False)
-    _given: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
+    _explicit: Mapping[str, dict[str, Any]] = field(default_factory=dict, repr=False)
     """Explicit values by agent; the defaults have the empty name."""
     _entries: Mapping[str, tuple[AllowlistEntry, ...]] = field(default_factory=dict, repr=False)
 
@@ -111,7 +111,7 @@ class ApprovalsDocument:
         if not self.exists:
             return DocPolicy("full", "off", "deny")
         levels = (_canonical(agent), EVERY, "")
-        given = ChainMap(*(self._given[level] for level in levels if level in self._given))
+        given = ChainMap(*(self._explicit[level] for level in levels if level in self._explicit))
         values: list[Any] = [given.get(name, usual) for name, usual in _BUILT_IN.items()]
         security, ask, fallback, allows_skills = values
         left_out = frozenset(_BUILT_IN.keys() - given.keys())
@@ -444,8 +444,8 @@ def _depth(value: object) -> int:
     return 1 + max(map(_depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
-def _read_agents(agents: dict[str, Any], given: dict[str, dict[str, Any]]) -> list[Item]:
-    """The entries of all agents; their other values are added to `given`."""
+def _read_agents(agents: dict[str, Any], explicit: dict[str, dict[str, Any]]) -> list[Item]:
+    """The entries of all agents; their other values are added to `explicit`."""
     seen: dict[str, str] = {}
     items: list[Item] = []
     # Values under the legacy name come after those under the current one.
@@ -459,7 +459,7 @@ def _read_agents(agents: dict[str, Any], given: dict[str, dict[str, Any]]) -> li
             message = f"is the agent {first!r} again (names are case-insensitive). Merge the two"
             raise _InvalidValueError(where, message)
         fields = _read_fields(agents[key], where, ("allowlist",))
-        known = given.setdefault(_canonical(name), {})
+        known = explicit.setdefault(_canonical(name), {})
         known.update(fields | known)
         where = (*where, "allowlist")
         for index, value in enumerate(_expect(list, agents[key].get("allowlist", []), where)):
@@ -538,9 +538,9 @@ def _agent_name(text: str) -> str:
     return name
 
 
-def _check_keys(found: Mapping[str, Any], known: tuple[str, ...], where: Path) -> None:
+def _check_keys(fields: Mapping[str, Any], known: tuple[str, ...], where: Path) -> None:
     """Unknown keys are kept and ignored, unless they look like a misspelt known one."""
-    for key in found:
+    for key in fields:
         if key not in known and (meant := nearest(key.replace("_", ""), known, 1)):
             raise _InvalidValueError((*where, key), f"unknown key; did you mean {meant[0]!r}?")
 

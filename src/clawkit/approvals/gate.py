@@ -254,10 +254,10 @@ class LocalGate:
         )
 
     def _refuse(
-        self, request: ExecRequest, decision: Decision, said: str, reason: str, *, by: str = ""
+        self, request: ExecRequest, decision: Decision, message: str, reason: str, *, by: str = ""
     ) -> ToolAuthorizationError:
-        self._write(request, decision, "deny", by=by, why=said)
-        text = said if said.endswith((".", "?")) else f"{said}."
+        self._write(request, decision, "deny", by=by, why=message)
+        text = message if message.endswith((".", "?")) else f"{message}."
         if self._count(request, decision) >= BREAKER:
             text += _STOP
         if decision.to_allow and reason != "approval":

@@ -57,11 +57,11 @@ _SUSPECT = re.compile(
 )
 
 
-def may_be_hardline(command: str, own: Iterable[str] = ()) -> bool:
-    """Whether a command needs a full check; `own` are names of clawkit's own files. Only for when
-    everything else is allowed: a command in disguise is not detected."""
+def may_be_hardline(command: str, own_names: Iterable[str] = ()) -> bool:
+    """Whether a command needs a full check; `own_names` are names of clawkit's own files. Only for
+    when everything else is allowed: a command in disguise is not detected."""
     plain = _QUOTES.sub("", command)
-    return _SUSPECT.search(plain) is not None or any(name in plain for name in own)
+    return _SUSPECT.search(plain) is not None or any(name in plain for name in own_names)
 
 
 def find_hardline(analysis: Analysis, rules: ApprovalRules, *, home: str) -> str:

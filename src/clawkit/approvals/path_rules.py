@@ -67,13 +67,13 @@ class PathRules:
         real = _real(path)
         return self._is_own(real) or (path != real and self._is_own(os.path.normpath(path)))
 
-    def _is_own(self, place: str) -> bool:
-        if not _is_in(place, self._own):
+    def _is_own(self, path: str) -> bool:
+        if not _is_in(path, self._own):
             return False
-        own = [each for each in self._own if _is_in(place, (each,))]
+        own = [each for each in self._own if _is_in(path, (each,))]
         # The longest match wins: a workspace may be inside the state directory, and the reverse.
         opened = (*self._own_open, *_starts(self._shared))
-        open_ = [each for each in opened if _is_in(place, (each,))]
+        open_ = [each for each in opened if _is_in(path, (each,))]
         return max(map(len, own)) > max(map(len, open_), default=-1)
 
     def holds_own(self, path: str) -> bool:
@@ -83,10 +83,10 @@ class PathRules:
         return bool(place) and any(own.startswith(start) for own in self._own)
 
 
-def _has_names(place: str) -> bool:
+def _has_names(path: str) -> bool:
     """Whether a file has several hard links, so it may be a file from elsewhere."""
     try:
-        info = os.lstat(place)
+        info = os.lstat(path)
     except OSError:
         return False
     return stat.S_ISREG(info.st_mode) and info.st_nlink > 1
@@ -109,5 +109,5 @@ def _starts(folders: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{each.rstrip('/')}/" for each in folders)
 
 
-def _is_in(place: str, starts: tuple[str, ...]) -> bool:
-    return f"{place}/".startswith(starts)
+def _is_in(path: str, starts: tuple[str, ...]) -> bool:
+    return f"{path}/".startswith(starts)

@@ -87,7 +87,7 @@ def _find_files(name: str, profile: ArgumentProfile, program: Program) -> list[s
     if isinstance(call, str):
         return call
     has_operand = name in ("grep", "rg") and not call.has_pattern(name)
-    here = name in _HERE or not call.seen.isdisjoint(_RECURSIVE)
+    here = name in _HERE or not call.flags_seen.isdisjoint(_RECURSIVE)
     return list(call.words[has_operand:]) or (["."] if here else [])
 
 

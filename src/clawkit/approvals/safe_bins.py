@@ -65,9 +65,9 @@ def _make_profile(
 PROFILES: Mapping[str, ArgumentProfile] = MappingProxyType(read_profiles("safe_bins.txt"))
 
 
-def find_profile(name: str, own: Mapping[str, SafeBinProfile]) -> ArgumentProfile | None:
+def find_profile(name: str, configured: Mapping[str, SafeBinProfile]) -> ArgumentProfile | None:
     """The operator's profile of a program, else the built-in one."""
-    given = own.get(name)
+    given = configured.get(name)
     if given is None:
         return PROFILES.get(name)
     least = given.min_positional or 0
@@ -226,13 +226,13 @@ def is_interpreting(names: set[str]) -> bool:
 class SafeCall(NamedTuple):
     """A call whose flags are all known to be harmless."""
 
-    seen: frozenset[str]
+    flags_seen: frozenset[str]
     words: tuple[str, ...]
     """Its other arguments, except `-` for standard input."""
 
     def has_pattern(self, name: str) -> bool:
         """Whether the search pattern is the value of a flag."""
-        return name in ("grep", "rg") and not self.seen.isdisjoint(_PATTERNS)
+        return name in ("grep", "rg") and not self.flags_seen.isdisjoint(_PATTERNS)
 
 
 def read_call(
@@ -282,7 +282,7 @@ def _check_file(text: str, cwd: str | None) -> str:
 
 def _check_count(name: str, profile: ArgumentProfile, call: SafeCall) -> str:
     least, most = profile.least, profile.most
-    if profile.complete and not call.seen.isdisjoint(_ABOUT):
+    if profile.complete and not call.flags_seen.isdisjoint(_ABOUT):
         least = 0
     if profile.complete and call.has_pattern(name):
         least = most = 0

@@ -195,13 +195,13 @@ class CwdAfter(NamedTuple):
         return CwdAfter(*map(merge_cwd, self, other))
 
 
-def merge_cwd(one: str | None, other: str | None) -> str | None:
+def merge_cwd(first: str | None, other: str | None) -> str | None:
     """The directory after one of two alternatives."""
-    if one == UNREACHABLE:
+    if first == UNREACHABLE:
         return other
     if other == UNREACHABLE:
-        return one
-    return one if one == other else None
+        return first
+    return first if first == other else None
 
 
 class ShellState(NamedTuple):
@@ -332,9 +332,9 @@ class SimpleCommand:
             raise Doubt("a name that starts with % is a shell job", word.start, "builtin")
         return arg.text
 
-    def _carry(self, found: FoundProgram, carried: Carried, shared: Shared) -> None:
+    def _carry(self, program: FoundProgram, carried: Carried, shared: Shared) -> None:
         outer, inner = carried
-        self._add(found, outer, shared, wrapper=outer[0].text.endswith("xargs"))
+        self._add(program, outer, shared, wrapper=outer[0].text.endswith("xargs"))
         at = next(at for at, arg in enumerate(self.argv) if arg is inner[0])
         name, start = inner[0].text, self.node.words[at].start
         other = shared.finder.program(name, self.state.cwd, start)
@@ -344,11 +344,11 @@ class SimpleCommand:
         self._add(other, inner, shared)
 
     def _add(
-        self, found: FoundProgram, argv: tuple[Arg, ...], shared: Shared, *, wrapper: bool = False
+        self, program: FoundProgram, argv: tuple[Arg, ...], shared: Shared, *, wrapper: bool = False
     ) -> None:
         assigned = tuple({**shared.assigned, **dict.fromkeys(name for name, _ in self.assigned)})
         cwd, piped = self.state.cwd, self.state.piped
-        resolved, real, script = found
+        resolved, real, script = program
         self.programs.append(
             Program(argv, resolved, real, cwd, assigned, piped, script, wrapper=wrapper)
         )

@@ -74,22 +74,22 @@ def select_models(loaded: Loaded, agent: str, *, clock: Clock | None = None) -> 
         from clawkit.bundled.provider_guards import SafeModel
         from clawkit.plugins.api import PluginContext
 
-        around = PluginContext("", Scope(agent=agent), config=loaded.config)
+        context = PluginContext("", Scope(agent=agent), config=loaded.config)
         slot = loaded.config.plugins.slots.get("models", "")
-        for id_, make in plugins.model_makers(around, slot).items():
+        for id_, make in plugins.model_makers(context, slot).items():
             selection.plug(id_, partial(SafeModel, make))
     return selection
 
 
-def provide(role: str, around: PluginContext) -> Any:
+def provide(role: str, context: PluginContext) -> Any:
     """The provider of a role in a run; None if no plugin fills it."""
-    settings = around.config.plugins
+    settings = context.config.plugins
     default = BY_DEFAULT.get(role, "")
     if settings is None and not default:
         return None
     if settings is None:
         plugin = importlib.import_module(BUNDLED[default]).plugin
-        return plugin.providers[role](around)
+        return plugin.providers[role](context)
     from clawkit.errors import PluginError
     from clawkit.plugins.load import load_plugins
     from clawkit.plugins.load import provide as make
@@ -105,7 +105,7 @@ def provide(role: str, around: PluginContext) -> Any:
     from clawkit.bundled.provider_guards import GUARDS
 
     try:
-        made = make(active, role, around)
+        made = make(active, role, context)
     except PluginError as error:
         active.note(str(error))
         return None

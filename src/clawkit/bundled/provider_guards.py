@@ -21,24 +21,24 @@ Note = Callable[[str], None]
 
 
 @contextmanager
-def noted(note: Note, what: str) -> Iterator[None]:
+def noted(note: Note, action: str) -> Iterator[None]:
     """Goes on after foreign code failed, and notes that."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
-        note(f"{what} failed: {error!r}")
+        note(f"{action} failed: {error!r}")
 
 
 class SafeDiagnostics:
     """Finds nothing if the plugin fails: the edit has happened."""
 
-    def __init__(self, own: Diagnostics, note: Note) -> None:
-        self._own, self._note = own, note
+    def __init__(self, inner: Diagnostics, note: Note) -> None:
+        self._inner, self._note = inner, note
 
     async def check(self, edits: Sequence[Edited]) -> Problems:
         found: object = None
         with noted(self._note, "its check of a changed file"):
-            found = await bounded(self._own.check(edits), CHECK_S)
+            found = await bounded(self._inner.check(edits), CHECK_S)
             if not isinstance(found, Problems):
                 raise TypeError(f"it returned {type(found).__name__}, not Problems")
         return found if isinstance(found, Problems) else Problems()
@@ -47,14 +47,14 @@ class SafeDiagnostics:
 class SafeRecorder:
     """Records nothing if the plugin fails."""
 
-    def __init__(self, own: EventRecorder, note: Note) -> None:
-        self._own, self._note = own, note
-        self.warnings = tuple(map(str, own.warnings))
+    def __init__(self, inner: EventRecorder, note: Note) -> None:
+        self._inner, self._note = inner, note
+        self.warnings = tuple(map(str, inner.warnings))
 
     def beside(self, tell: Tell) -> Tell:
         heard: Tell = lambda _event: None  # noqa: E731
         with noted(self._note, "its telemetry"):
-            heard = self._own.beside(heard)
+            heard = self._inner.beside(heard)
 
         def both(event: Event) -> None:
             tell(event)
@@ -65,19 +65,19 @@ class SafeRecorder:
 
     async def close(self) -> None:
         with noted(self._note, "closing its telemetry"):
-            await bounded(self._own.close(), CLOSE_S)
+            await bounded(self._inner.close(), CLOSE_S)
 
 
 class SafeModel:
     """Raises only `ModelError`."""
 
     def __init__(self, make: Callable[[str], Model], name: str) -> None:
-        self._own = own = make(name)
+        self._inner = own = make(name)
         self.ref, self.api, self.facts = own.ref, own.api, own.facts
 
     async def stream(self, request: Request) -> AsyncIterator[Delta | Assistant]:
         try:
-            async with aclosing(cast("Any", self._own.stream(request))) as items:
+            async with aclosing(cast("Any", self._inner.stream(request))) as items:
                 async for item in items:
                     yield item
         except (ModelError, asyncio.CancelledError, GeneratorExit):

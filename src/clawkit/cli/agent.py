@@ -120,7 +120,7 @@ def chat(message: str, **options: Any) -> int:
     from clawkit.ui.line_chat import LineChat, run_plain
 
     if hosted is not None:
-        from clawkit.cli.gateway_lines import RemoteLines
+        from clawkit.cli.gateway_line_chat import RemoteLines
 
         link, opened = hosted
         lines = partial(RemoteLines, link, options, opened, choose_approver(None))

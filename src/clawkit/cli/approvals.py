@@ -311,11 +311,11 @@ def _pending(now_ms: int) -> Sequence[StoredQuestion]:
     return _waiting().pending(now_ms) if os.path.lexists(waiting_file(os.environ)) else []
 
 
-def _row(each: StoredQuestion, now_ms: int) -> dict[str, Any]:
-    question = each.question
+def _row(stored: StoredQuestion, now_ms: int) -> dict[str, Any]:
+    question = stored.question
     return {
-        "id": each.id,
-        "slug": each.slug,
+        "id": stored.id,
+        "slug": stored.slug,
         "tool": question.tool,
         "title": question.title,
         "command": question.command,
@@ -328,10 +328,10 @@ def _row(each: StoredQuestion, now_ms: int) -> dict[str, Any]:
         "reason": question.description,
         "notes": list(question.notes),
         "always": [{"extent": one.extent, "rule": one.words} for one in question.lasting],
-        "createdAtMs": each.created_ms,
-        "expiresAtMs": each.expires_ms,
-        "expiresInMs": max(0, each.expires_ms - now_ms),
-        "orphaned": each.orphaned,
+        "createdAtMs": stored.created_ms,
+        "expiresAtMs": stored.expires_ms,
+        "expiresInMs": max(0, stored.expires_ms - now_ms),
+        "orphaned": stored.orphaned,
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from clawkit.agent.events import Noticed, no_listener
+from clawkit.agent.events import Notice, no_listener
 from clawkit.agent_session import Agent
 from clawkit.content import Image, Message
 from clawkit.core.result import Result
@@ -19,17 +19,18 @@ from clawkit.ui.paint import PaintedRow
 from clawkit.ui.session import ChatSession, without_tail
 
 Push = Callable[[dict[str, Any]], None]
-Lend = Callable[[Mapping[str, Any]], None]
+Report = Callable[[], None]
+Override = Callable[[Mapping[str, Any]], None]
 _SETTING = ("exec", "elevated")
 
 
 class ChatRoom(ChatSession):
     def __init__(
-        self, agent: Agent, push: Push, report: Callable[[], None], lend: Lend, *, keyboard: bool
+        self, agent: Agent, push: Push, report: Report, override: Override, *, keyboard: bool
     ) -> None:
         self._given_agent = agent
-        self._lend = lend
-        self._lent: dict[str, Any] = {}
+        self._override = override
+        self._overrides: dict[str, Any] = {}
         self._push = push
         self._report = report
         self.has_keyboard = keyboard
@@ -82,8 +83,8 @@ class ChatRoom(ChatSession):
         """Called when the terminal has disconnected."""
         self._looking.cancel()
         self.has_keyboard = False  # pending lines no longer have an author
-        if self._lent:
-            self._lend({})
+        if self._overrides:
+            self._override({})
             self._tell_all("A terminal has left; its settings for commands no longer apply here.")
 
     # The session is shared, so a person's settings end when they leave.
@@ -94,16 +95,16 @@ class ChatRoom(ChatSession):
     def use_elevated(self, level: str) -> None:
         self._set({"elevated": level})
 
-    def _set(self, own: dict[str, Any]) -> None:
-        self._lend(self._lent | own)
-        self._lent |= own
+    def _set(self, overrides: dict[str, Any]) -> None:
+        self._override(self._overrides | overrides)
+        self._overrides |= overrides
         level = self.agent.kit.config.agents.defaults.elevated_default
         elevated = f", elevated {level}" if level else ""
         what = f"{self.describe_commands()}{elevated}"
         self._tell_all(f"Set by a terminal for this session, until it leaves: {what}")
 
     def _tell_all(self, text: str) -> None:
-        self.agent.conversation.tell(Noticed(text, "warning"))
+        self.agent.conversation.tell(Notice(text, "warning"))
 
     def stop(self) -> bool:
         return self._work is not None and self._work.cancel()
@@ -115,7 +116,7 @@ class ChatRoom(ChatSession):
             raise ConflictError("the agent is working: wait until it is done, or stop it")
         self._push({"typed": text})
         # Messages wait meanwhile, as during a turn.
-        with self.agent.turns.lane.held() if is_alone else nullcontext():
+        with self.agent.turns.lane.paused() if is_alone else nullcontext():
             self._work = work = asyncio.ensure_future(self.run(text))
             self._push({"state": self.state()})
             try:

@@ -83,16 +83,16 @@ def get(path: str, as_json: bool, config_file: str | None) -> None:
         sys.exit(1)
 
 
-def _report_unset(path: str, found: settings.FoundSetting, as_json: bool) -> None:
-    if found.shape is None:
-        click.echo(f"clawkit: unknown setting {path!r}. {found.hint}", err=True)
+def _report_unset(path: str, setting: settings.FoundSetting, as_json: bool) -> None:
+    if setting.shape is None:
+        click.echo(f"clawkit: unknown setting {path!r}. {setting.hint}", err=True)
         return
-    default, about = settings.explain(found.path)
+    default, about = settings.explain(setting.path)
     default = {} if isinstance(default, Section) else msgspec.to_builtins(default)
     unset = f". {about or 'It has no default.'}"
     applies = unset if default is None else f"; the default is {json.dumps(default)}"
     if as_json:
-        cli.print_json({"path": format_path(found.path), "set": False, "default": default})
+        cli.print_json({"path": format_path(setting.path), "set": False, "default": default})
     else:
         click.echo(f"clawkit: {path!r} is not set{applies}", err=True)
 
@@ -185,19 +185,19 @@ def schema(config_file: str | None) -> None:
     cli.print_json(_with_plugins(whole, plugins) if plugins else whole)
 
 
-def _with_plugins(whole: dict[str, Any], plugins: PluginSet) -> dict[str, Any]:
+def _with_plugins(document: dict[str, Any], plugins: PluginSet) -> dict[str, Any]:
     from clawkit.plugins.settings import schema_of
 
-    whole = copy.deepcopy(whole)
-    entries = whole["$defs"]["Plugins"]["properties"]["entries"]
+    document = copy.deepcopy(document)
+    entries = document["$defs"]["Plugins"]["properties"]["entries"]
     for id_, active in plugins.active.items():
         if active.plugin.config is not None:
             own, parts = schema_of(active.plugin.config, id_)
-            entry = copy.deepcopy(whole["$defs"]["PluginEntry"])
+            entry = copy.deepcopy(document["$defs"]["PluginEntry"])
             entry["properties"]["config"] = own
             entries.setdefault("properties", {})[id_] = entry
-            whole["$defs"] |= parts
-    return whole
+            document["$defs"] |= parts
+    return document
 
 
 @click.command(context_settings={"allow_extra_args": True})

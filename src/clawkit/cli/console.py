@@ -128,7 +128,7 @@ def tell_ending(run: Run) -> None:
     from clawkit.services import Services
     from clawkit.tools._commands import owner_of
 
-    if isinstance(run.services, Services) and run.services.is_made(Commands):
+    if isinstance(run.services, Services) and run.services.is_created(Commands):
         mine = run.services[Commands].all(owner_of(run.scope))
         running = [each for each in mine if each.exit is None or each.left]
         names = [each.id for each in running if not each.launch.detach]

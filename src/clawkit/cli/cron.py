@@ -114,7 +114,7 @@ def _with_jobs(command: Callable[..., None]) -> Callable[..., None]:
     @cli.config_option
     @wraps(command)
     def run(local: bool, config_file: str | None, **options: Any) -> None:
-        from clawkit.automation import open_cron
+        from clawkit.session_cron import open_cron
 
         loaded = load(config_file)
         cli.warn(map(str, loaded.warnings))
@@ -135,7 +135,7 @@ def _with_jobs(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _known_jobs() -> Iterator[str]:
-    from clawkit.automation import cron_store
+    from clawkit.session_cron import cron_store
 
     with suppress(ClawkitError, OSError):
         store = cron_store()
@@ -413,13 +413,13 @@ def run(jobs: Jobs, which: str, force: bool, as_json: bool) -> None:
     sys.exit(0 if entry["status"] == "ok" else 1)
 
 
-def _follow(jobs: Jobs, run_id: str, said: str) -> dict[str, Any]:
+def _follow(jobs: Jobs, run_id: str, message: str) -> dict[str, Any]:
     """Wait for the end of a run and of its delivery; execute it if no other process does. Prints
-    `said` first."""
+    `message` first."""
     patience_s = _DELIVERY_S
     try:
-        if said:
-            click.echo(printable(said), err=True)
+        if message:
+            click.echo(printable(message), err=True)
         while True:
             found = jobs.call("runs", runId=run_id, limit=1)["entries"]
             if not found:
@@ -551,7 +551,7 @@ def wake(
         given = {"agentId": agent, "sessionKey": session, "text": text, "mode": mode}
         found = jobs.link.call("wake", {key: each for key, each in given.items() if each})
     else:
-        from clawkit.automation import wake as wake_session
+        from clawkit.session_cron import wake as wake_session
         from clawkit.sessions.protocols import session_key
 
         config = jobs.loaded.config

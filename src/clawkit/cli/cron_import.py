@@ -58,11 +58,11 @@ def read_jobs(data: bytes, now_ms: int) -> list[Imported]:
     return [_read_one(each, number, now_ms) for number, each in enumerate(jobs)]
 
 
-def _read_one(given: Any, number: int, now_ms: int) -> Imported:
-    if not isinstance(given, dict):
+def _read_one(record: Any, number: int, now_ms: int) -> Imported:
+    if not isinstance(record, dict):
         return Imported(f"jobs[{number}]", {}, [], problem="it must be an object")
-    name = one_line(str(given.get("name") or given.get("id") or f"jobs[{number}]"), 80)
-    raw = {key: value for key, value in given.items() if key not in _STATE and value is not None}
+    name = one_line(str(record.get("name") or record.get("id") or f"jobs[{number}]"), 80)
+    raw = {key: value for key, value in record.items() if key not in _STATE and value is not None}
     changes = list(_adapt(raw))
     try:
         job = read_job(raw, now_ms, by="operator")
@@ -87,15 +87,15 @@ def _adapt(raw: dict[str, Any]) -> Iterator[str]:
                 yield f"payload.{key} is dropped"
     if isinstance(raw.get("delivery"), dict):
         raw["delivery"] = dict(raw["delivery"])
-        yield from _adapt_place(raw["delivery"], "delivery")
+        yield from _adapt_destination(raw["delivery"], "delivery")
         failure = raw["delivery"].get("failureDestination")
         if isinstance(failure, dict):
             failure = raw["delivery"]["failureDestination"] = dict(failure)
-            yield from _adapt_place(failure, "delivery.failureDestination")
+            yield from _adapt_destination(failure, "delivery.failureDestination")
     alert = raw.get("failureAlert")
     if isinstance(alert, dict):
         alert = raw["failureAlert"] = dict(alert)
-        yield from _adapt_place(alert, "failureAlert")
+        yield from _adapt_destination(alert, "failureAlert")
     if raw.get("sessionTarget") == "current":
         raw["sessionTarget"] = "isolated"
         yield "sessionTarget 'current' becomes 'isolated': its session does not exist here"
@@ -113,19 +113,20 @@ def _delivery_of(old: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _adapt_place(place: dict[str, Any], where: str) -> Iterator[str]:
+def _adapt_destination(destination: dict[str, Any], where: str) -> Iterator[str]:
     """A destination in a chat channel becomes the main session."""
-    gone = [key for key in ("accountId", "threadId") if place.pop(key, None) is not None]
-    channel = place.get("channel")
+    gone = [key for key in ("accountId", "threadId") if destination.pop(key, None) is not None]
+    channel = destination.get("channel")
     if channel not in (None, "", "last"):
-        gone += ["channel", *(["to"] if place.get("mode") != "webhook" and "to" in place else [])]
-    if place.get("mode") == "none" and place.get("to"):
+        has_to = destination.get("mode") != "webhook" and "to" in destination
+        gone += ["channel", *(["to"] if has_to else [])]
+    if destination.get("mode") == "none" and destination.get("to"):
         gone.append("to")
     for key in ("channel", "to"):
         if key in gone or (key == "channel" and where == "failureAlert"):
-            place.pop(key, None)
+            destination.pop(key, None)
     if gone:
-        is_said = place.get("mode", "announce") == "announce"
+        is_said = destination.get("mode", "announce") == "announce"
         instead = "; results are reported in the main session" if is_said else ""
         keys = ", ".join(dict.fromkeys(gone))
         shown = f"{channel} ({keys})" if "channel" in gone else keys

@@ -70,99 +70,100 @@ def job_options(command: Any) -> Any:
     return reduce(lambda made, option: option(made), reversed(_OPTIONS), command)
 
 
-def _read_schedule(words: Sequence[str], given: Mapping[str, Any]) -> Schedule | None:
+def _read_schedule(words: Sequence[str], options: Mapping[str, Any]) -> Schedule | None:
     """The schedule on a command line; None if there is none."""
     phrase, now_ms = " ".join(words).strip(), current_ms()
-    if sum(map(bool, (phrase, given["on_exit"], given["stream"]))) > 1:
+    if sum(map(bool, (phrase, options["on_exit"], options["stream"]))) > 1:
         raise click.UsageError("give one of SCHEDULE, --on-exit and --stream")
-    if given["match"] and not given["stream"]:
+    if options["match"] and not options["stream"]:
         raise click.UsageError("--match is for --stream")
-    if (given["tz"] or given["exact"]) and not phrase:
+    if (options["tz"] or options["exact"]) and not phrase:
         raise click.UsageError("--tz and --exact require a SCHEDULE")
-    if given["on_exit"]:
-        return read_schedule({"kind": "on-exit", "command": given["on_exit"]}, now_ms)
-    if given["stream"]:
-        raw = {"kind": "stream", "command": given["stream"], "match": given["match"]}
+    if options["on_exit"]:
+        return read_schedule({"kind": "on-exit", "command": options["on_exit"]}, now_ms)
+    if options["stream"]:
+        raw = {"kind": "stream", "command": options["stream"], "match": options["match"]}
         return read_schedule(raw, now_ms)
     if not phrase:
         return None
     try:
-        zone = str(find_zone(given["tz"])) if given["tz"] else ""
+        zone = str(find_zone(options["tz"])) if options["tz"] else ""
     except ValueError as error:
         raise click.UsageError(f"--tz: {error}") from None
     last = phrase.rpartition(" ")[2]
     if zone and known_zone(last):
         raise click.UsageError(f"--tz: the schedule already has a zone, {last}; remove one of them")
-    exactly = "exactly" if given["exact"] else ""
+    exactly = "exactly" if options["exact"] else ""
     return read_phrase(" ".join(filter(None, (phrase, zone, exactly))), now_ms)
 
 
-def _check_combination(given: Mapping[str, Any]) -> None:
+def _check_combination(options: Mapping[str, Any]) -> None:
     """Refuse combinations whose errors would otherwise name fields that were not typed."""
     for way in ("message", "event", "command", "script"):
-        if given[way] is not None and not given[way].strip():
+        if options[way] is not None and not options[way].strip():
             raise click.UsageError(f"--{way} must not be empty")
-    if given["event"] is not None or given["command"] or given["script"]:
+    if options["event"] is not None or options["command"] or options["script"]:
         for name in ("model", "thinking", "tools"):
-            if given[name] is not None:
+            if options[name] is not None:
                 raise click.UsageError(f"--{name} is for --message")
-    if given["message"] is not None and given["session"] == "main":
+    if options["message"] is not None and options["session"] == "main":
         raise click.UsageError("--session main is for --event; --announce reports an answer there")
-    if given["event"] is not None and given["timeout"] is not None:
+    if options["event"] is not None and options["timeout"] is not None:
         raise click.UsageError("--timeout is not for --event")
 
 
-def read_options(words: Sequence[str], given: dict[str, Any]) -> dict[str, Any]:
+def read_options(words: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     """The job on a command line, in the format of `cron.add`."""
     for names in (tuple(_WAYS), ("announce", "webhook", "no_deliver")):
-        used = [f"--{each.replace('_', '-')}" for each in names if given[each] not in (None, False)]
+        chosen = (each for each in names if options[each] not in (None, False))
+        used = [f"--{each.replace('_', '-')}" for each in chosen]
         if len(used) > 1:
             raise click.UsageError(f"{' and '.join(used)} cannot be combined")
-    _check_combination(given)
-    if given["command"] == IN_ARGUMENTS:
-        at = 0 if given["on_exit"] or given["stream"] else 1
-        words, given["command"] = words[:at], list(words[at:])
-        if not given["command"]:
+    _check_combination(options)
+    if options["command"] == IN_ARGUMENTS:
+        at = 0 if options["on_exit"] or options["stream"] else 1
+        words, options["command"] = words[:at], list(words[at:])
+        if not options["command"]:
             raise click.UsageError("--command needs a command: --command TEXT, or at the end -- …")
-    elif given["command"]:
-        given["command"] = ["sh", "-c", given["command"]]
-    schedule = _read_schedule(words, given)
+    elif options["command"]:
+        options["command"] = ["sh", "-c", options["command"]]
+    schedule = _read_schedule(words, options)
     job = {
         "schedule": write_schedule(schedule) if schedule is not None else None,
-        "payload": _read_payload(given) or None,
-        "name": given["name"],
-        "agentId": given["agent"],
-        "sessionTarget": given["session"],
-        "overlap": given["overlap"],
-        "grants": list(given["grants"]) or None,
-        "deleteAfterRun": None if given["keep"] is None else not given["keep"],
-        "enabled": False if given["disabled"] else None,
+        "payload": _read_payload(options) or None,
+        "name": options["name"],
+        "agentId": options["agent"],
+        "sessionTarget": options["session"],
+        "overlap": options["overlap"],
+        "grants": list(options["grants"]) or None,
+        "deleteAfterRun": None if options["keep"] is None else not options["keep"],
+        "enabled": False if options["disabled"] else None,
     }
-    if given["announce"]:
-        to = {} if given["announce"] == IN_ARGUMENTS else {"to": given["announce"]}
+    if options["announce"]:
+        to = {} if options["announce"] == IN_ARGUMENTS else {"to": options["announce"]}
         job["delivery"] = {"mode": "announce", **to}
-    elif given["webhook"]:
-        job["delivery"] = {"mode": "webhook", "to": given["webhook"]}
-    elif given["no_deliver"]:
+    elif options["webhook"]:
+        job["delivery"] = {"mode": "webhook", "to": options["webhook"]}
+    elif options["no_deliver"]:
         job["delivery"] = {"mode": "none"}
     return {name: value for name, value in job.items() if value is not None}
 
 
-def _read_payload(given: Mapping[str, Any]) -> dict[str, Any]:
-    tools, timeout, script = given["tools"], given["timeout"], given["script"]
+def _read_payload(options: Mapping[str, Any]) -> dict[str, Any]:
+    tools, timeout, script = options["tools"], options["timeout"], options["script"]
     try:
         is_number = timeout is not None and re.fullmatch(r"[0-9]+", timeout)
         seconds = float(timeout) if is_number else timeout and parse_time(timeout)
     except ValueError as error:
         raise click.UsageError(f"--timeout: {error}") from None
     payload = {
-        "kind": next((kind for way, kind in _WAYS.items() if given[way] is not None), None),
-        "message": given["message"],
-        "text": given["event"],
-        "argv": given["command"],
+        "kind": next((kind for way, kind in _WAYS.items() if options[way] is not None), None),
+        "message": options["message"],
+        "text": options["event"],
+        "argv": options["command"],
         "script": script and cli.read_input(script, MAX_FILE).decode("utf-8", "replace"),
-        "model": given["model"],
-        "thinking": given["thinking"],
+        "model": options["model"],
+        "thinking": options["thinking"],
         "timeoutSeconds": seconds,
         "toolsAllow": tools
         if tools is None

@@ -36,7 +36,7 @@ async def _serve(loaded: Loaded, tell: Callable[[dict[str, Any]], None]) -> None
 
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop)
-    gateway.automation.on_told = tell
+    gateway.job_runner.on_told = tell
     await gateway.start()
     echo("clawkit cron: running jobs; Ctrl-C stops", err=True)
     try:
@@ -57,7 +57,7 @@ def run_here(loaded: Loaded, run_id: str) -> None:
 
 async def _run(loaded: Loaded, run_id: str) -> None:
     gateway = Gateway(loaded)
-    work = asyncio.ensure_future(gateway.automation.scheduler.run_one(run_id))
+    work = asyncio.ensure_future(gateway.job_runner.scheduler.run_one(run_id))
     watching = asyncio.ensure_future(gateway.desk.watch())
     try:
         with cancelled_by_signals(work):

@@ -137,11 +137,11 @@ def _repair(
     from clawkit.config.file_edit import change, content
     from clawkit.config.migrate import apply_migrations, migrations
 
-    def note(what: str, key: str = "fixed") -> None:
-        fixes[key].append(what)
+    def note(message: str, key: str = "fixed") -> None:
+        fixes[key].append(message)
         if not quiet:
             word = "not done" if key == "notFixed" else "would do" if dry_run else "done"
-            click.echo(printable(f"{word}: {what}"))
+            click.echo(printable(f"{word}: {message}"))
 
     def update(text: str) -> str:
         return apply_migrations(text, migrations(content(text)))

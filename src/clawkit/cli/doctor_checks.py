@@ -341,15 +341,15 @@ def _secret_references(value: Any, shape: Shape, path: Path) -> Iterator[tuple[P
             yield from _secret_references(item, below(shape, index)[1], (*path, index))
 
 
-def check_workspaces(config: Config, given: str | None = None) -> Findings:
-    """Check the configured workspaces, or only the `given` one."""
-    is_here = given is None and config.agents.defaults.workspace is None
+def check_workspaces(config: Config, workspace: str | None = None) -> Findings:
+    """Check the configured workspaces, or only the requested one."""
+    is_here = workspace is None and config.agents.defaults.workspace is None
     if is_here and (problem := workspace_warning(os.getcwd())):
         what, _, do = problem.partition(". ")
         yield warn(what, do)
     places = {"agents.defaults": config.agents.defaults.workspace}
     places |= {f"agent {name!r}": agent.workspace for name, agent in config.agents.by_id().items()}
-    places = places if given is None else {"every agent": given}
+    places = places if workspace is None else {"every agent": workspace}
     for who, place in islice(places.items(), MAX_AGENTS):
         if place is None:
             continue

@@ -11,7 +11,6 @@ from functools import cache
 import msgspec
 
 from clawkit.agent.assemble import assemble
-from clawkit.automation import open_cron
 from clawkit.cli import doctor_checks as checks
 from clawkit.cli.doctor_checks import Finding, Findings, fault, ok, warn
 from clawkit.cli.memory import inspect_memory
@@ -38,6 +37,7 @@ from clawkit.process.environ import find_program
 from clawkit.runtime import resolve_workspace
 from clawkit.sandbox.confinement import BackendChoice, choose, why_no_bwrap, why_unusable
 from clawkit.sandbox.paths import DeniedFiles
+from clawkit.session_cron import open_cron
 from clawkit.sessions.protocols import locate_store
 from clawkit.sessions.schema import APPLICATION, MIGRATIONS
 from clawkit.sessions.store import SessionStore
@@ -95,26 +95,26 @@ def check_models(loaded: Loaded) -> Findings:
 
 
 def _check_agent(
-    catalog: Catalog, source: Source, choices: Sequence[ChosenModel], whose: str
+    catalog: Catalog, source: Source, choices: Sequence[ChosenModel], label: str
 ) -> Findings:
     for number, choice in enumerate(choices):
         ref = choice.ref
         if ref is None:
             yield fault(f"{choice.setting}: {choice.problem}", "clawkit models list --all")
         elif source == "built-in":
-            yield warn(f"{whose}{_NO_MODEL}", _TO_CHOOSE)
+            yield warn(f"{label}{_NO_MODEL}", _TO_CHOOSE)
         elif source != "config":
             by = "which runs on this machine"
             if source == "found":
                 by = f"because of {access(catalog, ref.provider).credentials[0].id}"
-            what = f"{whose}no model is configured; {ref} is used, {by}"
+            what = f"{label}no model is configured; {ref} is used, {by}"
             yield ok(what, f"clawkit models set {shlex.quote(str(ref))}")
         elif ref != OPERATOR:
-            yield from _check_choice(catalog, ref, choice.setting, whose, is_first=not number)
+            yield from _check_choice(catalog, ref, choice.setting, label, is_first=not number)
 
 
 def _check_choice(
-    catalog: Catalog, ref: ModelRef, setting: str, whose: str, *, is_first: bool
+    catalog: Catalog, ref: ModelRef, setting: str, label: str, *, is_first: bool
 ) -> Findings:
     report, word = (fault, "") if is_first else (warn, "fallback ")
     try:
@@ -133,7 +133,7 @@ def _check_choice(
         yield warn(f"{setting}: {what}", "clawkit models status --probe")
     else:
         with_ = "no credential needed" if first.kind == "none" else f"with {first.id}"
-        yield ok(f"{whose}{word}{ref}, {with_}")
+        yield ok(f"{label}{word}{ref}, {with_}")
 
 
 def _check_providers(catalog: Catalog, choices: Sequence[ChosenModel]) -> Findings:
@@ -251,7 +251,7 @@ def check_sandbox(loaded: Loaded, workspace: str | None = None) -> Findings:
     yield from seen
 
 
-def _check_sandbox_of(loaded: Loaded, agent: str, given: str | None) -> Findings:
+def _check_sandbox_of(loaded: Loaded, agent: str, requested: str | None) -> Findings:
     config, agents = loaded.config, loaded.config.agents
     settings, own = agents.sandbox_of(agent), agents.get(agent).sandbox
     key = f"{agents.key_of(agent)}.sandbox" if own is not None else "agents.defaults.sandbox"
@@ -266,7 +266,7 @@ def _check_sandbox_of(loaded: Loaded, agent: str, given: str | None) -> Findings
         yield warn(what, "clawkit config set tools.exec.security allowlist")
         return
     try:
-        workspace = resolve_workspace(config, agent, given)
+        workspace = resolve_workspace(config, agent, requested)
         rules = assemble(config, Scope(agent=agent, sender=Sender(owner=True)))
     except ConfigError:
         return  # reported in the sections workspace and policy
@@ -424,8 +424,8 @@ def check_skills(loaded: Loaded, workspace: str | None) -> Findings:
     except ConfigError as error:  # the workspace, which another check reports
         yield warn(f"skills were not checked: {error}")
         return
-    if found.found:
-        yield ok(f"{counted(len(found.found), 'skill')}, {len(found.in_force)} of them offered")
+    if found.skills:
+        yield ok(f"{counted(len(found.skills), 'skill')}, {len(found.in_force)} of them offered")
     for each in found.broken[: checks.MAX_LISTED]:
         yield warn(f"{each.file}: {each.problem}", f"clawkit skills check {shlex.quote(each.file)}")
     yield from map(warn, (*found.remarks(), *map(str, find_issues(loaded, workspace))))

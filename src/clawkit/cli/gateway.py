@@ -143,7 +143,7 @@ class LazyRooms:
 @click.option("--params", default="{}", metavar="JSON", help="Parameters, a JSON object.")
 @click.option("--json", is_flag=True, expose_value=False, help="Always on.")
 @_using
-def call(given: GivenGateway, method: str, params: str) -> None:
+def call(options: GivenGateway, method: str, params: str) -> None:
     """Call a method and print its answer as JSON.
 
     \b
@@ -154,9 +154,9 @@ def call(given: GivenGateway, method: str, params: str) -> None:
     except ValueError as error:
         what = f"--params must be a JSON object, such as '{{\"limit\": 5}}': {error}"
         raise click.UsageError(what) from None
-    with given.connect() as link:
+    with options.connect() as link:
         try:
-            cli.print_json(link.call(method, wanted, given.timeout_s))
+            cli.print_json(link.call(method, wanted, options.timeout_s))
         except ToolError as error:
             if not str(error).startswith("unknown method"):
                 raise
@@ -176,9 +176,9 @@ def _suggest(method: str, known: Sequence[str]) -> str:
 @click.command()
 @cli.json_option
 @_using
-def health(given: GivenGateway, as_json: bool) -> None:
+def health(options: GivenGateway, as_json: bool) -> None:
     """Check the health of the running gateway."""
-    found = given.call("health", HealthAnswer)
+    found = options.call("health", HealthAnswer)
     if as_json:
         cli.print_json(found)
         return
@@ -198,21 +198,21 @@ def _say(*lines: str) -> None:
 @click.command()
 @cli.json_option
 @_using
-def status(given: GivenGateway, as_json: bool) -> None:
+def status(options: GivenGateway, as_json: bool) -> None:
     """Show whether a gateway is running, and who is connected. The exit code is 1 if none is."""
     from clawkit.gateway.client import CallError, read_as
     from clawkit.gateway.process_record import GatewayState, look
 
     state, shown, waiting = look(), {}, []
     try:
-        target = given.find()
+        target = options.find()
         shown = {"url": target.url}
         state = state if target.is_own else GatewayState(0, None)
-        with given.connect() as link:
+        with options.connect() as link:
             hello = link.hello
             read_as(HelloAnswer, hello)
             with suppress(CallError):  # requires rights that this client may lack
-                listed = link.call("device.pair.list", {}, given.timeout_s)
+                listed = link.call("device.pair.list", {}, options.timeout_s)
                 waiting = read_as(WaitingDevices, listed)["pending"]
     except ConfigError as error:
         if as_json:
@@ -241,7 +241,7 @@ def status(given: GivenGateway, as_json: bool) -> None:
     if state.is_ready and (ready := state.record) is not None:
         _say(how_started(ready), *explain_reach(ready.host, ready.port, ready.fingerprint))
     _say(*explain_config(config))
-    _say(*explain_waiting(waiting, f" --url {shlex.quote(given.url)}" if given.url else ""))
+    _say(*explain_waiting(waiting, f" --url {shlex.quote(options.url)}" if options.url else ""))
     keys = ("host", "mode", "version", "platform")
     rows = [[str(each.get(key, "")) for key in keys] for each in snapshot["presence"]]
     head = ("CONNECTED", "KIND", "VERSION", "PLATFORM")
@@ -251,9 +251,9 @@ def status(given: GivenGateway, as_json: bool) -> None:
 @click.command()
 @cli.json_option
 @_using
-def url(given: GivenGateway, as_json: bool) -> None:
+def url(options: GivenGateway, as_json: bool) -> None:
     """Print an address that opens the control page and logs in once, within ten minutes."""
-    made, parts = given.call("device.pair.loginCode", LoginCode), urlsplit(given.find().url)
+    made, parts = options.call("device.pair.loginCode", LoginCode), urlsplit(options.find().url)
     scheme = {"ws": "http", "wss": "https"}[parts.scheme]
     # A new URL each time, so that a former program on this port cannot have a page in the browser's
     # cache for it. The part after # is not sent to servers, so it is not logged.

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clawkit.agent.events import (
-    Answered,
+    AnswerStored,
     Compacted,
     Event,
-    Noticed,
-    Said,
+    MessageAdded,
+    Notice,
     TurnEnded,
     TurnStarted,
 )
@@ -85,7 +85,7 @@ class GatewayChat(RemoteChat, ScreenChat):
         self.display.note(text, "error")
         self.prompt.refresh()
 
-    def gone(self, error: ToolError) -> None:
+    def on_disconnected(self, error: ToolError) -> None:
         self.failure = error
         self.prompt.quit(1)
 
@@ -181,7 +181,7 @@ class GatewayChat(RemoteChat, ScreenChat):
         if not self.is_connected:
             self._state, self._is_busy = _AWAY, False
             self.display.running.clear()
-        elif isinstance(event, Answered | Compacted | Noticed | Said | TurnEnded):
+        elif isinstance(event, AnswerStored | Compacted | Notice | MessageAdded | TurnEnded):
             self.run(self._update())
         self.prompt.refresh()
 

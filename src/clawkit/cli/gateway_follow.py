@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import click
 
-from clawkit.agent.events import Event, Noticed, SubagentHappened, TurnEnded, Voided
+from clawkit.agent.events import AnswerRestarted, Event, Notice, SubagentEvent, TurnEnded
 from clawkit.cli import shared_options as cli
 from clawkit.cli.gateway_answers import StoppedRuns, ToldEvent, TurnAccepted, TurnOver
 from clawkit.cli.gateway_link import SessionFollower
@@ -96,7 +96,7 @@ class TurnFollower(SessionFollower):
 
     async def back(self) -> None:
         if self._name:
-            self._params["after"] = self.seen
+            self._params["after"] = self.last_shown
 
     def how_to_go_on(self) -> str:
         if not self._name:
@@ -105,7 +105,7 @@ class TurnFollower(SessionFollower):
         return f"The gateway resumes this turn after its restart; to see the answer: {answer}"
 
     def accept(self, payload: TurnAccepted) -> None:
-        self._name, self.seen = payload["name"], payload["number"]
+        self._name, self.last_shown = payload["name"], payload["number"]
         self.sessions.add(payload["key"])
         cli.warn(filter(None, (*payload["warnings"], cli.workspace_warning(payload["workspace"]))))
         super().accept(payload)
@@ -113,10 +113,10 @@ class TurnFollower(SessionFollower):
     def show(self, event: Event, run: str) -> None:
         """Show an event of this turn, or of one that reads the results of its sub-agents."""
         self._has_begun |= run == self._run
-        is_of_link = isinstance(event, Noticed | Voided)
+        is_of_link = isinstance(event, Notice | AnswerRestarted)
         if not (self._has_begun or is_of_link) or run not in (self._run, ""):
             return
-        if isinstance(event, SubagentHappened):
+        if isinstance(event, SubagentEvent):
             self.sessions.add(event.session)
             if not self._output.shows_subagents:
                 return

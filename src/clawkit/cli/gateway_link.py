@@ -31,7 +31,10 @@ _LATER = "later "
 """Prefix of the ids of requests that were not sent."""
 LOST = "the connection to the gateway was lost"
 _PIECES = (events.TextPiece, events.ThinkingPiece, events.CallBegun, events.CallWritten)
-_BETWEEN = (events.TurnStarted, events.Requested, events.Voided, events.Answered, events.TurnEnded)
+_BETWEEN = (
+    *(events.TurnStarted, events.RequestSent, events.AnswerRestarted, events.AnswerStored),
+    events.TurnEnded,
+)
 """Events that are never in the middle of a streamed answer."""
 Waiting = tuple[asyncio.Future[Any], str, dict[str, Any], float]
 """A request: the future of its answer, its method, its parameters, and the time when the gateway
@@ -48,7 +51,7 @@ class SessionFollower(ABC):
         """The session whose events are shown; None for all."""
         self.is_opening = False
         """Whether events are kept until the session is open."""
-        self.seen = 0
+        self.last_shown = 0
         """The number of the last shown message."""
         self.sessions: set[str] = set()
         """Keys of the sessions whose questions are asked at this terminal."""
@@ -57,7 +60,7 @@ class SessionFollower(ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_inside = True
         """Whether an answer may be streaming whose start was missed here."""
-        self._heard = 0.0
+        self._last_heard = 0.0
         """When the gateway was last heard, on a clock that includes suspended time."""
         self._loop = asyncio.get_running_loop()
         self._watch = self._loop.call_later(client.SILENCE_S, self._lose, "it does not answer")
@@ -87,7 +90,7 @@ class SessionFollower(ABC):
     async def back(self) -> None:
         """Called after a reconnect, before waiting requests are sent."""
 
-    def gone(self, error: ToolError) -> None:  # noqa: B027  # the error may be enough
+    def on_disconnected(self, error: ToolError) -> None:  # noqa: B027  # the error may be enough
         """Called if the reconnect failed; pending requests get the error."""
 
     def accept(self, payload: answers.TurnAccepted) -> None:
@@ -95,7 +98,7 @@ class SessionFollower(ABC):
         if payload["blind"]:
             from clawkit.cli.agent import BLIND
 
-            self.show(events.Noticed(f"{payload['blind']} {BLIND}", "warning"), "")
+            self.show(events.Notice(f"{payload['blind']} {BLIND}", "warning"), "")
 
     # Requests
 
@@ -144,7 +147,7 @@ class SessionFollower(ABC):
     # The connection
 
     def _listen(self) -> None:
-        self.is_connected, self._heard = True, time.time()
+        self.is_connected, self._last_heard = True, time.time()
         self._loop.add_reader(self.link.socket.fileno(), self._read)
 
     def _disconnect(self) -> None:
@@ -157,13 +160,13 @@ class SessionFollower(ABC):
     def _read(self) -> None:
         self._watch.cancel()
         self._watch = self._loop.call_later(client.SILENCE_S, self._lose, "it does not answer")
-        now, before = time.time(), self._heard
+        now, before = time.time(), self._last_heard
         try:
             for frame in self.link.read():
                 self._take_frame(frame)
             if now - before > client.SILENCE_S:  # the received data may be old
                 raise ToolError("it did not respond for too long")
-            self._heard = now
+            self._last_heard = now
         except client.MalformedAnswerError as error:
             self._disconnect()
             self._give_up(f"{self.link.target.url}: {error}")
@@ -186,12 +189,12 @@ class SessionFollower(ABC):
                 future.cancel()
                 del self._waiting[id_]
             elif not id_.startswith(_LATER):
-                self._waiting[id_] = future, method, params, since or self._heard
+                self._waiting[id_] = future, method, params, since or self._last_heard
         for task in self._questions.values():
             task.cancel()
         self._questions = {}
-        self.show(events.Voided(f"{LOST} ({why}); connecting again", 0.0, ""), "")
-        self.run(self._return(self._heard))
+        self.show(events.AnswerRestarted(f"{LOST} ({why}); connecting again", 0.0, ""), "")
+        self.run(self._return(self._last_heard))
 
     async def _return(self, lost: float) -> None:
         began, pause_s = time.monotonic(), FIRST_PAUSE_S
@@ -229,7 +232,7 @@ class SessionFollower(ABC):
         error = ToolError(f"{why}{'' if why.endswith('?') else '.'} {how}")
         for future, *_ in self._unanswered():
             future.set_exception(error)
-        self.gone(error)
+        self.on_disconnected(error)
 
     # Frames from the gateway
 
@@ -266,15 +269,15 @@ class SessionFollower(ABC):
             future.set_result(frame)
         return None
 
-    def _tell(self, told: answers.ToldEvent, event: events.Event) -> None:
-        if isinstance(event, events.Said | events.Answered | events.ResultStored):
-            number = told.get("number", 0)
-            if number <= self.seen:
+    def _tell(self, payload: answers.ToldEvent, event: events.Event) -> None:
+        if isinstance(event, events.MessageAdded | events.AnswerStored | events.ResultStored):
+            number = payload.get("number", 0)
+            if number <= self.last_shown:
                 return  # it was shown before the connection was lost
-            self.seen = number
+            self.last_shown = number
         self._is_inside = self._is_inside and not isinstance(event, _BETWEEN)
         if not (self._is_inside and isinstance(event, _PIECES)):
-            self.show(event, told["run"])
+            self.show(event, payload["run"])
 
     # Questions
 
@@ -282,8 +285,8 @@ class SessionFollower(ABC):
         for asked in await self.call("exec.approval.list", {}, list[answers.AskedApproval]):
             self._ask(asked)
 
-    def _ask(self, asked: answers.AskedApproval) -> None:
-        id_, question = asked["id"], asked["clawkit"]
+    def _ask(self, approval: answers.AskedApproval) -> None:
+        id_, question = approval["id"], approval["clawkit"]
         if question.session not in self.sessions or id_ in self._questions:
             return
         if (approver := self.approver()) is not None:
@@ -323,16 +326,16 @@ class RemoteChat(SessionFollower):
         self.key, self.name, self.is_opening = opened["key"], opened["name"], False
         self.sessions = {opened["key"]}
         if not is_known:
-            self.seen = opened["number"]
+            self.last_shown = opened["number"]
             self.show_opened(opened)
         self.show_state(opened["state"])
         self.take_early()
 
     async def back(self) -> None:
         settings = {**self._options, "model": None, "thinking": None}  # may have changed since
-        await self._open(settings, self.name, after=self.seen)
-        lent = " Your /exec and /elevated settings no longer apply." if self.has_keyboard else ""
-        self.show(events.Noticed(f"connected again.{lent}"), "")
+        await self._open(settings, self.name, after=self.last_shown)
+        reset = " Your /exec and /elevated settings no longer apply." if self.has_keyboard else ""
+        self.show(events.Notice(f"connected again.{reset}"), "")
 
     async def _open(self, options: dict[str, Any], session: str, **more: Any) -> None:
         self.is_opening = True  # show new events after the history

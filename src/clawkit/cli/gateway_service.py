@@ -31,11 +31,11 @@ _PORT = click.option(
 )
 
 
-def _say_started(record: RunningGateway, how: str, as_json: bool) -> None:
-    rows = [f"clawkit gateway: {how}, process {record.pid}, {record.url}"]
+def _say_started(record: RunningGateway, action: str, as_json: bool) -> None:
+    rows = [f"clawkit gateway: {action}, process {record.pid}, {record.url}"]
     rows += explain_reach(record.host, record.port, record.fingerprint)
     rows.append(f"Log: {abbreviate_home(log_file())}")
-    cli.print_done(as_json, {how: True, **describe(record)}, "\n".join(rows))
+    cli.print_done(as_json, {action: True, **describe(record)}, "\n".join(rows))
 
 
 @click.command()
@@ -200,21 +200,21 @@ def install(
     _say_installed(made, is_started, no_start, as_json)
 
 
-def _enable(made: ServiceFile) -> bool:
+def _enable(service: ServiceFile) -> bool:
     """Enable the service; start it unless a gateway is running. Returns whether it was started."""
     from clawkit.gateway.process_record import look
 
     is_free = not look().pid
     try:
-        _control([*made.enable, made.start] if is_free else made.enable)
+        _control([*service.enable, service.start] if is_free else service.enable)
     except ToolError as error:
-        raise ToolError(f"{made.path} was written, but {error}") from None
+        raise ToolError(f"{service.path} was written, but {error}") from None
     return is_free
 
 
-def _say_installed(made: ServiceFile, is_started: bool, no_start: bool, as_json: bool) -> None:
-    start = [made.start] if not is_started else []
-    todo = [" ".join(each) for each in ((*made.enable, *start) if no_start else start)]
+def _say_installed(service: ServiceFile, is_started: bool, no_start: bool, as_json: bool) -> None:
+    start = [service.start] if not is_started else []
+    todo = [" ".join(each) for each in ((*service.enable, *start) if no_start else start)]
     said = (
         "A gateway is already running for this home. To replace it with the service, type: "
         f"clawkit gateway stop && {' && '.join(todo)}"
@@ -223,11 +223,11 @@ def _say_installed(made: ServiceFile, is_started: bool, no_start: bool, as_json:
         said = "It is running; see: clawkit gateway status"
     elif no_start:
         said = f"To enable and start it, type: {' && '.join(todo)}"
-    if made.kind == "systemd" and not _lingers():
+    if service.kind == "systemd" and not _lingers():
         said += "\nIt stops when you log out. To start it at boot and keep it, type: "
         said += "loginctl enable-linger"
-    shown = {"installed": made.path, "service": made.name, "started": is_started}
-    cli.print_done(as_json, {**shown, "commands": todo}, f"Wrote {made.path}.\n{said}")
+    shown = {"installed": service.path, "service": service.name, "started": is_started}
+    cli.print_done(as_json, {**shown, "commands": todo}, f"Wrote {service.path}.\n{said}")
 
 
 def _lingers() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from clawkit import automation
+from clawkit import session_cron
 from clawkit.cli import shared_options as cli
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
@@ -31,13 +31,13 @@ class _Beats:
 
     def __init__(self, config_file: str | None) -> None:
         self.loaded: Loaded = load(config_file)
-        self.cron: CronService = automation.open_cron(self.loaded)
+        self.cron: CronService = session_cron.open_cron(self.loaded)
         self.sessions = SessionStore(locate_store(self.loaded.config.session.store, os.environ))
         self.agents = self.loaded.config.agents.ids()
 
     def facts(self, agent: str) -> BeatFacts:
         # The text of the file is not shown.
-        return automation.heartbeat_facts(self.loaded, self.cron, self.sessions, agent, str)[0]
+        return session_cron.heartbeat_facts(self.loaded, self.cron, self.sessions, agent, str)[0]
 
     def show(self, agent: str) -> dict[str, Any]:
         facts, row = self.facts(agent), self.cron.heartbeat_job(agent)
@@ -47,7 +47,7 @@ class _Beats:
             last = next((show_beat(run) for run in runs if is_told(run)), None)
             if off is None and isinstance(row.job.schedule, Every):
                 at_ms = next_beat(facts, row.job.schedule, row.next_ms)
-        place = automation.home_workspace(self.loaded.config.agents, agent)
+        place = session_cron.home_workspace(self.loaded.config.agents, agent)
         limits = {"maxRunsPerDay": facts.max_runs, "maxCostPerDay": facts.settings.max_cost_per_day}
         return {
             "agentId": agent,
@@ -62,9 +62,9 @@ class _Beats:
         }
 
     def switch(self, is_on: bool) -> None:
-        automation.switch_heartbeats(self.cron, is_on)
+        session_cron.switch_heartbeats(self.cron, is_on)
         for agent in self.agents:
-            automation.keep_heartbeat(self.cron, agent, self.facts(agent))
+            session_cron.keep_heartbeat(self.cron, agent, self.facts(agent))
 
 
 @click.command()

@@ -56,7 +56,7 @@ def run_server(options: dict[str, Any]) -> None:
 
         serve_stdio(open_kit)
         return
-    from clawkit.gateway.mcp_alone import serve_http
+    from clawkit.gateway.mcp_standalone import serve_http
 
     def tell(address: str) -> None:
         echo(f"Serving MCP clients at {address}; stop with Ctrl-C.", err=True)

@@ -157,9 +157,9 @@ def show(home: _Home, server: str) -> None:
         cli.warn([f"its tools are not known yet: run `clawkit mcp refresh {server}`"])
 
 
-def _define(found: ToolListing) -> Iterator[str]:
+def _define(listing: ToolListing) -> Iterator[str]:
     """The full definitions for a person to accept, without truncation."""
-    for tool in found.waiting:
+    for tool in listing.waiting:
         yield printable(f"waiting: {tool.name}", "")
         for line in (tool.description or "").splitlines():
             yield f"  {printable(line, '')}"

@@ -16,6 +16,7 @@ import click
 import msgspec
 
 from clawkit.cli import shared_options as cli
+from clawkit.cli.shared_options import counted
 from clawkit.config.load import Loaded, load
 from clawkit.config.paths import abbreviate_home
 from clawkit.core.context import Scope, Sender
@@ -117,39 +118,39 @@ def _with_place(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @_with_place
-def status(place: MemoryOptions, as_json: bool) -> None:
+def status(options: MemoryOptions, as_json: bool) -> None:
     """Show the state of the index, and problems.
 
     Exit codes: 0 no problems, 1 problems.
     """
-    _report(place.use(lambda _, memory: memory.status()), as_json)
+    _report(options.use(lambda _, memory: memory.status()), as_json)
 
 
-def _report(found: IndexStatus, as_json: bool) -> NoReturn:
+def _report(status: IndexStatus, as_json: bool) -> NoReturn:
     if as_json:
-        said = {"provider": found.provider, "model": found.model, "error": found.error}
+        said = {"provider": status.provider, "model": status.model, "error": status.error}
         facts = {name: text or None for name, text in said.items()}
-        cli.print_json({**msgspec.to_builtins(found), **facts})
+        cli.print_json({**msgspec.to_builtins(status), **facts})
     else:
-        _print_status(found)
-    sys.exit(1 if found.problems else 0)
+        _print_status(status)
+    sys.exit(1 if status.problems else 0)
 
 
-def _print_status(found: IndexStatus) -> None:
-    by = f"{found.provider} {found.model}".strip()
+def _print_status(status: IndexStatus) -> None:
+    by = f"{status.provider} {status.model}".strip()
     rows = [
-        *(("notes in", _describe_root(root)) for root in found.roots),
-        ("index", f"{abbreviate_home(found.path)}, {human_size(found.size_bytes)}"),
-        ("indexed", f"{cli.counted(found.files, 'file')}, {cli.counted(found.chunks, 'passage')}"),
-        ("pending", f"{cli.counted(found.pending, 'file')}; a search indexes them"),
-        ("search", f"keywords and {by}, {found.embedded} embedded" if by else "keywords only"),
+        *(("notes in", _describe_root(root)) for root in status.roots),
+        ("index", f"{abbreviate_home(status.path)}, {human_size(status.size_bytes)}"),
+        ("indexed", f"{counted(status.files, 'file')}, {counted(status.chunks, 'passage')}"),
+        ("pending", f"{counted(status.pending, 'file')}; a search indexes them"),
+        ("search", f"keywords and {by}, {status.embedded} embedded" if by else "keywords only"),
     ]
     for name, value in rows:
-        if name != "pending" or found.pending:
+        if name != "pending" or status.pending:
             click.echo(printable(f"{name:<9} {value}", ""))
-    for problem in found.problems[:_MAX_SHOWN]:
+    for problem in status.problems[:_MAX_SHOWN]:
         click.secho(printable(f"problem   {problem}", ""), fg="yellow")
-    if (more := len(found.problems) - _MAX_SHOWN) > 0:
+    if (more := len(status.problems) - _MAX_SHOWN) > 0:
         click.echo(f"… and {more} more; --json lists all.")
 
 
@@ -161,7 +162,7 @@ def _describe_root(root: str) -> str:
 @click.command()
 @click.option("--rebuild", is_flag=True, help="Rebuild the index from scratch.")
 @_with_place
-def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
+def index(options: MemoryOptions, rebuild: bool, as_json: bool) -> None:
     """Update the index, including embeddings.
 
     A search does this as well; use it after many changes. If you interrupt it, what is indexed so
@@ -171,7 +172,8 @@ def index(place: MemoryOptions, rebuild: bool, as_json: bool) -> None:
     """
     progress = _IndexProgress()
     try:
-        found = place.use(lambda _, notes: notes.index(rebuild=rebuild, on_progress=progress.show))
+        show = progress.show
+        found = options.use(lambda _, notes: notes.index(rebuild=rebuild, on_progress=show))
     finally:
         progress.end()
     _report(found, as_json)
@@ -207,7 +209,7 @@ class _IndexProgress:
 )
 @_with_place
 def search(
-    place: MemoryOptions,
+    options: MemoryOptions,
     query: tuple[str, ...],
     max_results: int | None,
     min_score: float | None,
@@ -227,7 +229,7 @@ def search(
         )
         return found, await memory.status()
 
-    found, indexed = place.use(work)
+    found, indexed = options.use(work)
     if as_json:
         service = {"provider": found.provider or None, "model": found.model or None}
         facts = {"mode": found.mode, **service, "warning": found.warning or None}
@@ -251,7 +253,7 @@ def search(
 @click.option("--lines", type=click.IntRange(1), help="How many lines. Default: 120.")
 @_with_place
 def show(
-    place: MemoryOptions, what: str, first: int | None, lines: int | None, as_json: bool
+    options: MemoryOptions, what: str, first: int | None, lines: int | None, as_json: bool
 ) -> None:
     """Show part of the note PATH, or of sessions/ID if sessions are indexed.
 
@@ -271,7 +273,7 @@ def show(
             raise NotFoundError(f"{path} has no line {start}")
         return found
 
-    found = place.use(work)
+    found = options.use(work)
     if as_json:
         facts = {"path": found.path, "from": found.start_line, "lines": found.lines}
         cli.print_json({**facts, "text": found.text, "nextFrom": found.next_line})
@@ -285,7 +287,7 @@ def show(
 @click.argument("what", metavar="PATH[:LINES]")
 @cli.yes_option()
 @_with_place
-def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
+def forget(options: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
     """Remove the note PATH, or some LINES of it such as 3 or 3-5, after showing them.
 
     It is removed from the Markdown file and from the index. Only notes in the workspace can be
@@ -295,7 +297,7 @@ def forget(place: MemoryOptions, what: str, yes: bool, as_json: bool) -> None:
     path, first, last = _read_target(what)
     if path.startswith("sessions/"):
         raise click.UsageError("sessions are not notes; see `clawkit sessions delete`")
-    done = place.use(partial(_forget, path, first, last, yes))
+    done = options.use(partial(_forget, path, first, last, yes))
     gone = "the note" if last is None else cli.counted(done["lines"], "line")
     cli.print_done(as_json, done, f"removed {gone} {'' if last is None else 'of '}{path}")
 
@@ -316,7 +318,7 @@ def prune(yes: bool, as_json: bool) -> None:
         cli.confirm("Remove the indexes of these workspaces?", "nothing was removed", shown)
     found = [each for each in found if remove_index(each)]
     size = sum(each.size_bytes for each in found)
-    done = f"removed {cli.counted(len(found), 'index', 'es')}, {human_size(size)}"
+    done = f"removed {counted(len(found), 'index', 'es')}, {human_size(size)}"
     cli.print_done(as_json, {"removed": msgspec.to_builtins(found)}, done)
 
 
@@ -363,7 +365,7 @@ async def _forget(
         data, version = await read_all(file, _MAX_BYTES), file.info.version
     lines = data.splitlines(keepends=True)
     if first > max(1, len(lines)):
-        raise ToolInputError(f"{path} has only {cli.counted(len(lines), 'line')}")
+        raise ToolInputError(f"{path} has only {counted(len(lines), 'line')}")
     gone = lines[first - 1 : last]
     if not yes:
         shown = [line.decode("utf-8", "replace").rstrip("\r\n") for line in gone[:_MAX_SHOWN]]

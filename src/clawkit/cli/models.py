@@ -501,7 +501,7 @@ async def _probe(selection: ModelSelection, ref: ModelRef | None, row: Row) -> N
     row["probe"] = {
         "ok": trial.ok,
         "ms": round(trial.seconds * 1000),
-        "text": trial.said if trial.ok else None,
+        "text": trial.answer if trial.ok else None,
         "error": trial.problem or None,
         "kind": kind or None,
     }

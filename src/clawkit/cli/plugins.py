@@ -101,18 +101,18 @@ def _find(id_: str, everything: list[FoundPlugin]) -> FoundPlugin:
     raise PluginError(f"unknown plugin {one_line(id_, 60)!r}{close or where}")
 
 
-def _describe(found: FoundPlugin) -> Iterator[str]:
-    manifest, location = found.manifest, f"location  {abbreviate_home(found.location)}"
+def _describe(plugin: FoundPlugin) -> Iterator[str]:
+    manifest, location = plugin.manifest, f"location  {abbreviate_home(plugin.location)}"
     if manifest is None:
-        yield from (f"{found.id} cannot be used: {found.problem}", location)
+        yield from (f"{plugin.id} cannot be used: {plugin.problem}", location)
         return
     title = f"{manifest.name} {manifest.version}".strip()
     yield printable(f"{title}: {one_line(manifest.description, 300)}")
-    yield from (location, f"sha256    {found.sha256}")
+    yield from (location, f"sha256    {plugin.sha256}")
     for what, text in manifest.summary().items():
         yield f"{what:<9} {printable(one_line(text, 300))}"
     if manifest.has_settings:
-        yield f"settings  plugins.entries.{found.id}.config"
+        yield f"settings  plugins.entries.{plugin.id}.config"
 
 
 @click.command()

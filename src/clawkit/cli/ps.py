@@ -16,7 +16,7 @@ from clawkit.config.paths import abbreviate_home, commands_dir
 from clawkit.errors import ClawkitError, ToolError, ToolInputError
 from clawkit.process import process_table, records
 from clawkit.process.output_text import clean, whole_end
-from clawkit.process.protocols import Exit, Left
+from clawkit.process.protocols import Exit, LeftoverProcess
 from clawkit.process.records import CommandRecord, shorten
 from clawkit.terminal_text import truncate
 from clawkit.text import human_size, human_time, one_line, printable
@@ -57,10 +57,10 @@ def ps(everything: bool, as_json: bool) -> None:
         click.echo(f"No command is running on this machine{more}.")
 
 
-class _Seen(NamedTuple):
+class _ProcessRow(NamedTuple):
     record: CommandRecord
     exit: Exit | None
-    left: tuple[Left, ...]
+    left: tuple[LeftoverProcess, ...]
     """Processes it left running when it exited."""
 
 
@@ -71,7 +71,7 @@ def open_folder() -> str:
     return folder
 
 
-def _look(folder: str, everything: bool) -> list[_Seen]:
+def _look(folder: str, everything: bool) -> list[_ProcessRow]:
     """The running commands of this machine, or all, oldest first."""
     seen = []
     processes: process_table.Table | None = None
@@ -79,17 +79,17 @@ def _look(folder: str, everything: bool) -> list[_Seen]:
         if not record.is_here:
             continue
         exit_ = records.exit_of(folder, record)
-        left: tuple[Left, ...] = ()
+        left: tuple[LeftoverProcess, ...] = ()
         if exit_ is not None:
             processes = processes or process_table.table()
             left = records.left_of(records.living(record, processes))
         if exit_ is None or left or (everything and record.detached):
-            seen.append(_Seen(record, exit_, left))
+            seen.append(_ProcessRow(record, exit_, left))
     return seen
 
 
 def _row(
-    folder: str, record: CommandRecord, exit_: Exit | None, left: tuple[Left, ...]
+    folder: str, record: CommandRecord, exit_: Exit | None, left: tuple[LeftoverProcess, ...]
 ) -> dict[str, Any]:
     row: dict[str, Any] = {
         "sessionId": record.id,
@@ -121,8 +121,8 @@ def _runtime(record: CommandRecord, exit_: Exit | None) -> float:
     return exit_.seconds if exit_ else max(0.0, time.time() - record.started)
 
 
-def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
-    record, how = seen.record, seen.exit
+def _cells(row: _ProcessRow, ids: Sequence[str]) -> tuple[str, ...]:
+    record, how = row.record, row.exit
     time_ = human_time(_runtime(record, how)).replace(" ", "")
     status = "running"
     if how is not None:
@@ -134,7 +134,7 @@ def _cells(seen: _Seen, ids: Sequence[str]) -> tuple[str, ...]:
         str(record.pid or ""),
         time_,
         truncate(_plain(record.owner), _MAX_OWNER),
-        f"{status}, {len(seen.left)} left running" if seen.left else status,
+        f"{status}, {len(row.left)} left running" if row.left else status,
         shorten(_plain(abbreviate_home(record.cwd)), _MAX_DIRECTORY),
         _plain(record.text),
     )
@@ -214,7 +214,7 @@ def kill(ids: tuple[str, ...], everything: bool, now: bool, name: str | None) ->
         click.echo("No command is running on this machine.")
     begun, verb = time.monotonic(), ""
 
-    def tell(left: Sequence[Left], is_asked: bool) -> None:
+    def tell(left: Sequence[LeftoverProcess], is_asked: bool) -> None:
         nonlocal verb
         before, verb = verb, "waiting for" if is_asked else "killing"
         if time.monotonic() - begun <= 1:

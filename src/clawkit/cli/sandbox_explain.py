@@ -191,20 +191,20 @@ def _judge(settings: ResolvedOptions, command: str) -> dict[str, Any]:
 
 
 def _advise(
-    settings: SandboxSettings, about: Mapping[str, Any], elevated: Mapping[str, Any]
+    settings: SandboxSettings, report: Mapping[str, Any], elevated: Mapping[str, Any]
 ) -> Iterator[str]:
     key = "clawkit config set agents.defaults.sandbox"
     local = settings.backend in ("auto", "bwrap", "landlock")
     if settings.mode == "off":
         yield f"sandbox commands, so that they need no approval: {key}.mode auto"
-    elif about["backend"] != "bwrap" and local:
+    elif report["backend"] != "bwrap" and local:
         yield from map(": ".join, advise(why_no_bwrap(home(os.environ))))
-    if not about["available"]:
+    if not report["available"]:
         if settings.mode != "off" and settings.backend != "auto":
             yield f"let clawkit choose the sandbox: {key}.backend auto"
         return
-    if about["backend"] in ("bwrap", "landlock"):
-        if settings.network == "none" and about["backend"] == "bwrap":
+    if report["backend"] in ("bwrap", "landlock"):
+        if settings.network == "none" and report["backend"] == "bwrap":
             yield (
                 f"let commands reach package registries: {key}.network allowlist && "
                 f"{key}.allowHosts '[\"packages\"]'"
@@ -215,10 +215,10 @@ def _advise(
         yield f"commands cannot ask to leave the sandbox because of {each['key']}"
 
 
-def show(found: Mapping[str, Any]) -> None:
+def show(report: Mapping[str, Any]) -> None:
     """Print the report for people; long lists of paths as counts per group."""
-    about = found["sandbox"]
-    if found["unconfined"]:
+    about = report["sandbox"]
+    if report["unconfined"]:
         click.secho("Commands run on the host, unconfined", bold=True, fg="yellow", nl=False)
         click.echo(": tools.exec.security is 'full', so the sandbox below is not used")
     if about["available"]:
@@ -226,12 +226,12 @@ def show(found: Mapping[str, Any]) -> None:
         click.echo(f"{click.style('Sandbox:', bold=True)} {about['backend']} ({why})")
     else:
         click.secho("No sandbox", bold=True, fg="yellow", nl=False)
-        click.echo(f": {printable(found['problem'] or about['reason'])}")
+        click.echo(f": {printable(report['problem'] or about['reason'])}")
     rows = [("mode", f"{about['mode']}: {_MODES[about['mode']]}")]
-    rows.append(("agent", f"{found['agentId']}, session {found['sessionKey']}"))
+    rows.append(("agent", f"{report['agentId']}, session {report['sessionKey']}"))
     if about["available"]:
         rows += _say_sandbox(about)
-    tools, elevated = about["tools"], found["elevated"]
+    tools, elevated = about["tools"], report["elevated"]
     if tools["inForce"]:
         for name in ("allow", "deny"):
             keys = ", ".join(each["key"] for each in tools["sources"][name])
@@ -246,43 +246,43 @@ def show(found: Mapping[str, Any]) -> None:
     for name, text in rows:
         click.echo(f"  {name:<12} {printable(text)}")
     for name, title in (("gaps", "Limitations"), ("fixIt", "To change it")):
-        if texts := (about if name == "gaps" else found)[name]:
+        if texts := (about if name == "gaps" else report)[name]:
             click.secho(title, bold=True)
             for text in texts:
                 click.echo(f"  - {printable(text)}")
-    if "command" in found:
-        command = found["command"]
+    if "command" in report:
+        command = report["command"]
         click.secho("The command", bold=True)
         click.echo(f"  {one_line(printable(command['command']), 100)}")
         click.echo(f"  {printable(command['inWords'])}")
 
 
-def _say_sandbox(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "workspace", f"{about['effectiveHostWorkspaceRoot']} ({about['workspaceAccess']})"
-    yield "workdir", about["runtimeWorkdir"]
-    for mount in about["workspaceMounts"]:
-        if mount["source"] != mount["target"] or mount["source"] != about["runtimeWorkdir"]:
+def _say_sandbox(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "workspace", f"{report['effectiveHostWorkspaceRoot']} ({report['workspaceAccess']})"
+    yield "workdir", report["runtimeWorkdir"]
+    for mount in report["workspaceMounts"]:
+        if mount["source"] != mount["target"] or mount["source"] != report["runtimeWorkdir"]:
             how = "writable" if mount["writable"] else "read-only"
             yield "mount", f"{mount['source']} at {mount['target']}, {how}"
-    yield "scope", f"{about['scope']} ({about.get('scopeKey')})"
-    if "writable" in about:
+    yield "scope", f"{report['scope']} ({report.get('scopeKey')})"
+    if "writable" in report:
         private = f"{os.path.realpath(home(os.environ))}/sandboxes/"
-        ours = [path for path in about["writable"] if path.startswith(private)]
-        others = [path for path in about["writable"] if path not in ours]
+        ours = [path for path in report["writable"] if path.startswith(private)]
+        others = [path for path in report["writable"] if path not in ours]
         if any(path.endswith("/workspace") for path in ours):
             others.append("a private workspace")
         yield "writable", _list([*others, "private temporary files", "private caches"])
-        kinds = Counter(map(_group, about["hidden"])).most_common()
+        kinds = Counter(map(_group, report["hidden"])).most_common()
         groups = ", ".join(f"{name} ({number})" for name, number in kinds)
-        hidden = counted(len(about["hidden"]), "path")
+        hidden = counted(len(report["hidden"]), "path")
         yield "hidden", f"{hidden}: {groups}" if kinds else "nothing"
-        files = counted(len(about["readOnly"]), "protected file")
+        files = counted(len(report["readOnly"]), "protected file")
         yield "read-only", f"everything else, and {files} in the workspace"
-    if "confinement" in about:
-        yield "confinement", about["confinement"]
-    yield "network", _say_network(about)
-    if "limits" in about:
-        limits = about["limits"]
+    if "confinement" in report:
+        yield "confinement", report["confinement"]
+    yield "network", _say_network(report)
+    if "limits" in report:
+        limits = report["limits"]
         if isinstance(limits, Mapping):
             sizes = {name: value for name, value in limits.items() if value}
             limits = ", ".join(
@@ -292,12 +292,12 @@ def _say_sandbox(about: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "limits", str(limits or "none")
 
 
-def _say_network(about: Mapping[str, Any]) -> str:
-    if about["backend"] not in ("bwrap", "landlock") or about["network"] != "allowlist":
-        return str(about["network"])
+def _say_network(report: Mapping[str, Any]) -> str:
+    if report["backend"] not in ("bwrap", "landlock") or report["network"] != "allowlist":
+        return str(report["network"])
     hosts = [
         f"packages ({len(PACKAGES)} hosts)" if each == "packages" else each
-        for each in (*about["allowHosts"], *about["allowPrivate"])
+        for each in (*report["allowHosts"], *report["allowPrivate"])
     ]
     return f"through the proxy: {_list(hosts) if hosts else 'no host yet'}; others need approval"
 

@@ -156,9 +156,10 @@ def conversation_options(command: F) -> F:
     return scope_options(command, (*_CONVERSATION, *scope))
 
 
-def limit_option(default: int, about: str) -> Callable[[F], F]:
+def limit_option(default: int, help_text: str) -> Callable[[F], F]:
     kind = click.IntRange(1)
-    return click.option("-n", "--limit", type=kind, default=default, show_default=True, help=about)
+    options: Any = {"type": kind, "default": default, "show_default": True, "help": help_text}
+    return click.option("-n", "--limit", **options)
 
 
 def tell_more(more: bool, limit: int) -> None:
@@ -167,10 +168,10 @@ def tell_more(more: bool, limit: int) -> None:
         click.echo(f"There are more; -n {limit * 5} shows up to {limit * 5}.")
 
 
-def timeout_option(about: str, most_s: float = 3_600) -> Callable[[F], F]:
+def timeout_option(help_text: str, most_s: float = 3_600) -> Callable[[F], F]:
     kind = click.FloatRange(0.1, most_s)
     return click.option(
-        "--timeout", "timeout_s", type=kind, default=30.0, show_default=True, help=about
+        "--timeout", "timeout_s", type=kind, default=30.0, show_default=True, help=help_text
     )
 
 
@@ -226,12 +227,12 @@ def _print_json(value: Any, indent: int | None) -> None:
     click.echo(text if plain else json.dumps(value, indent=indent))
 
 
-def print_done(as_json: bool, data: Any, said: str) -> None:
+def print_done(as_json: bool, data: Any, message: str) -> None:
     """Print what a command did: as JSON, or as a sentence on standard error."""
     if as_json:
         print_json(data)
     else:
-        click.echo(printable(said), err=True)
+        click.echo(printable(message), err=True)
 
 
 def print_location(as_json: bool, name: str, path: str, creator: str) -> None:
@@ -269,9 +270,9 @@ def yes_option(*more: str) -> Callable[[F], F]:
     return click.option("-y", "--yes", "yes", *more, is_flag=True, help=about)
 
 
-def confirm(question: str, refused: str, about: Iterable[str] = ()) -> None:
-    """Ask a person, and raise unless the answer is yes; `about` is listed before that."""
-    for line in about:
+def confirm(question: str, refused: str, details: Iterable[str] = ()) -> None:
+    """Ask a person, and raise unless the answer is yes; `details` are listed before that."""
+    for line in details:
         click.echo(f"  {printable(line, '')}", err=True)
     if not can_ask():
         raise click.UsageError(f"there is no terminal to confirm on, so {refused}; add --yes")

@@ -51,7 +51,7 @@ def find_issues(loaded: Loaded, workspace: str | None = None) -> Iterator[Issue]
             yield Issue(f"skills.load.extraDirs[{number}]", f"{path!r} is not a directory")
     if settings.entries:
         agents = (None, *loaded.config.agents.by_id())
-        found = [each for name in agents for each in open_skills(loaded, workspace, name).found]
+        found = [each for name in agents for each in open_skills(loaded, workspace, name).skills]
         known = sorted({each.key for each in found})
         for name in settings.entries:
             if name not in known:
@@ -66,7 +66,7 @@ def list_skills(
 ) -> None:
     """List skills, and how many tokens each costs in the prompt."""
     found = open_skills(load(config_file), workspace, agent)
-    rows = [*map(found.describe, found.found)]
+    rows = [*map(found.describe, found.skills)]
     total = sum(row["tokens"] for row in rows)
     if as_json:
         cli.print_json({"skills": rows, "tokens": total})
@@ -82,8 +82,8 @@ def list_skills(
     _warn(found)
 
 
-def _warn(found: SkillSnapshot) -> None:
-    cli.warn(f"{abbreviate_home(each.file)}: {each.problem}" for each in found.broken)
+def _warn(snapshot: SkillSnapshot) -> None:
+    cli.warn(f"{abbreviate_home(each.file)}: {each.problem}" for each in snapshot.broken)
 
 
 @click.command()
@@ -94,9 +94,9 @@ def info(
 ) -> None:
     """Show everything about a skill, with hints for installing its requirements."""
     found = open_skills(load(config_file), workspace, agent)
-    skill = next((each for each in found.found if each.name.lower() == name.lower()), None)
+    skill = next((each for each in found.skills if each.name.lower() == name.lower()), None)
     if skill is None:
-        names = [each.name for each in found.found]
+        names = [each.name for each in found.skills]
         hint = cli.suggest(name, names) or "; `clawkit skills list` lists them"
         _warn(found)
         raise NotFoundError(f"unknown skill {one_line(name, 60)!r}{hint}")
@@ -133,9 +133,9 @@ def check(
     if as_json:
         broken = [{"file": each.file, "problem": each.problem} for each in found.broken]
         said = {"broken": broken, "issues": [each._asdict() for each in issues]}
-        cli.print_json({"skills": [*map(found.describe, found.found)], **said})
+        cli.print_json({"skills": [*map(found.describe, found.skills)], **said})
     else:
-        for skill in found.found:
+        for skill in found.skills:
             why = found.why_not(skill)
             click.secho(f"{'out' if why else 'ok':<6} {skill.name}", nl=not why, bold=True)
             if why:
@@ -144,11 +144,11 @@ def check(
                 click.echo(f"       {printable(warning, '')}")
         for each in found.broken:
             click.secho(f"error  {printable(each.file, '')}: {printable(each.problem)}", fg="red")
-        none = f"{path} contains no SKILL.md" if path and not (found.found or found.broken) else ""
+        none = f"{path} contains no SKILL.md" if path and not (found.skills or found.broken) else ""
         cli.warn((*found.remarks(), *map(str, issues), *filter(None, [none])))
         count = cli.counted(len(found.broken), "error")
-        click.echo(f"{cli.counted(len(found.found), 'skill')}, {count}.")
-    sys.exit(1 if found.broken or (path and not found.found) else 0)
+        click.echo(f"{cli.counted(len(found.skills), 'skill')}, {count}.")
+    sys.exit(1 if found.broken or (path and not found.skills) else 0)
 
 
 @click.command()

@@ -189,7 +189,7 @@ def schema(names: tuple[str, ...], provider: Provider | None, strict: bool, **op
 
 def _in_force(name: str, assembly: Assembly) -> Any:
     key = _known(name, assembly)
-    if not assembly.decision.verdicts[key].kept:
+    if not assembly.decision.verdicts[key].allowed:
         raise ToolAuthorizationError(assembly.decision.refusal(key))
     if key not in assembly.tools:
         raise UnknownToolError(f"the tool {key!r} is not available in this build")
@@ -278,7 +278,7 @@ async def _answer_all(run: Run, lines: LineReader, *, later: bool) -> int:
         worst = max(worst, exit_code(result))
         if len(line) > MAX_LINE:
             break  # the start of the next line is unknown
-    if later and isinstance(run.services, Services) and run.services.is_made(ExecGate):
+    if later and isinstance(run.services, Services) and run.services.is_created(ExecGate):
         gate: Any = run.services[ExecGate]
         await gate.finish()
     return worst

@@ -50,13 +50,13 @@ def run_agent(options: dict[str, Any], read_message: Callable[[], str]) -> int:
     return 0 if ended.how == "done" else 1
 
 
-def _answer(options: dict[str, Any], said: str, output: Callable[[], TurnOutput]) -> TurnEnded:
+def _answer(options: dict[str, Any], message: str, output: Callable[[], TurnOutput]) -> TurnEnded:
     from clawkit.cli.gateway_turn import begin, find_gateway
 
     beside = cache(lambda: _approver_beside_pipe(options))
     target = find_gateway(options)
     # The gateway starts working while this process loads the rest.
-    if target is not None and (started := begin(target, options, said)) is not None:
+    if target is not None and (started := begin(target, options, message)) is not None:
         try:
             shown = output()
             from clawkit.cli.gateway_follow import follow_turn
@@ -70,7 +70,7 @@ def _answer(options: dict[str, Any], said: str, output: Callable[[], TurnOutput]
     import asyncio
 
     opened = open_agent(options, output(), beside())
-    return asyncio.run(_one_turn(opened, said, options["images"], output()))
+    return asyncio.run(_one_turn(opened, message, options["images"], output()))
 
 
 def _approver_beside_pipe(options: dict[str, Any]) -> Any:
@@ -174,7 +174,7 @@ async def _one_turn(
     """Run the turn; stopped cleanly by Ctrl-C, SIGTERM, or if the output cannot be written."""
     import asyncio
 
-    from clawkit.agent.events import Noticed, no_listener
+    from clawkit.agent.events import Notice, no_listener
     from clawkit.content import Text
 
     async with opened:
@@ -183,7 +183,7 @@ async def _one_turn(
         if images and not model.facts.images:
             from clawkit.cli.agent import BLIND
 
-            watcher(Noticed(f"{model.ref} {BLIND}", "warning"))
+            watcher(Notice(f"{model.ref} {BLIND}", "warning"))
         if watcher.shows_subagents:
             opened.on_subagent_event = watcher
         task = asyncio.ensure_future(opened.work(said))

@@ -19,7 +19,7 @@ from clawkit.text import human_time, one_line, printable
 _SHOWN = 120
 _MARK = "·"
 """The first character of a line about a tool call."""
-_NOT_SHOWN = (events.CallBegun, events.CallWritten, events.Requested, events.ResultStored)
+_NOT_SHOWN = (events.CallBegun, events.CallWritten, events.RequestSent, events.ResultStored)
 """The most frequent events that plain output does not show."""
 
 
@@ -111,19 +111,19 @@ class PlainOutput(TurnOutput):
         """A gateway sends only those events that are shown here: see its `is_plain`."""
         if isinstance(event, _NOT_SHOWN):
             return
-        if self._held_back and isinstance(event, events.Answered):
+        if self._held_back and isinstance(event, events.AnswerStored):
             self._held_back = []
         match event:
             case events.TurnStarted(model=model):
                 self._is_exchange = False
                 self._held_back = [] if model == str(OPERATOR) else None
-            case events.TextPiece() | events.Answered() if self._is_exchange:
+            case events.TextPiece() | events.AnswerStored() if self._is_exchange:
                 pass
             case events.TextPiece(text=text):
                 self._streamed.append(text)
                 if self._is_live:
                     self._write(self._as_text(printable(text)))
-            case events.Answered(message=message):
+            case events.AnswerStored(message=message):
                 # A pipe gets only complete answers: a voided one must not be in it.
                 if not self._is_live and message.text.strip():
                     self._write(message.text)
@@ -131,7 +131,7 @@ class PlainOutput(TurnOutput):
                     self._write(self._as_text(printable(message.text)))
                 self._end_line()
                 self._streamed = []
-            case events.Voided(reason=reason, wait_s=wait_s, model=model):
+            case events.AnswerRestarted(reason=reason, wait_s=wait_s, model=model):
                 wait = f" in {human_time(wait_s)}" if wait_s >= 1 else ""
                 is_shown = self._is_live and bool(self._streamed)
                 void = "; the text above was discarded" if is_shown else ""
@@ -140,9 +140,9 @@ class PlainOutput(TurnOutput):
                 asks = f"; asking {model}{again}{wait}" if model else ""
                 self._note(f"{reason}{void}{asks}", YELLOW)
                 self._streamed = []
-            case events.ToolHappened(event=happened):
+            case events.ToolEvent(event=happened):
                 self._show_call(happened)
-            case events.Said(message=message, steering=is_steering) if message.source is not None:
+            case events.MessageAdded(message=message, steering=is_steering) if message.source:
                 if message.source.kind == "session" and not is_steering:
                     self._is_exchange = True
                 titles, report = summarize_source(message)
@@ -150,7 +150,7 @@ class PlainOutput(TurnOutput):
                     self._note(title)
                 for line in report.splitlines():
                     echo(printable(line), err=True)
-            case events.Noticed(text=text, level=level):
+            case events.Notice(text=text, level=level):
                 self._note(text, GREY if level == "info" else YELLOW)
             case events.Compacted(tokens_before=before, tokens_after=after):
                 self._note(f"the session was compacted: {before} → {after} tokens")

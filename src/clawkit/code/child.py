@@ -38,7 +38,7 @@ _PIPE = 1024 * 1024
 _LOOK_MS = 200
 
 
-class Kept:
+class HeadTailBuffer:
     """The first and the last bytes of a stream, which may be endless."""
 
     def __init__(self, fd: int) -> None:
@@ -154,9 +154,9 @@ class Worker:
         for fd in (*theirs, *high):
             os.close(fd)
         os.set_blocking(self.answers, False)
-        self.out, self.err = Kept(out), Kept(err)
+        self.out, self.err = HeadTailBuffer(out), HeadTailBuffer(err)
         self.exit: int | None = None
-        self._said = bytearray()
+        self._output = bytearray()
 
     def send(self, line: bytes) -> None:
         try:
@@ -171,15 +171,15 @@ class Worker:
             data = os.read(self.answers, _CHUNK)
         except BlockingIOError:
             return None
-        self._said += data
-        if not data or len(self._said) > MAX_ANSWER:
+        self._output += data
+        if not data or len(self._output) > MAX_ANSWER:
             # It can no longer answer.
             self.check(kill=True)
             return None
-        line, newline, rest = self._said.partition(b"\n")
+        line, newline, rest = self._output.partition(b"\n")
         if not newline:
             return None
-        self._said = rest
+        self._output = rest
         return bytes(line)
 
     def check(self, *, kill: bool = False) -> None:

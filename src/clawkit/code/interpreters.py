@@ -41,18 +41,18 @@ _decode = msgspec.json.Decoder(_Reply).decode
 
 
 class _Child:
-    def __init__(self, command: Command, place: tuple[object, ...]) -> None:
+    def __init__(self, command: Command, key: tuple[object, ...]) -> None:
         self.command = command
-        self.place = place
+        self.key = key
         self.calls = 0
         self.fault = ""
         """Why it was killed, if it was."""
         self._at = 0
-        self._said = bytearray()
+        self._stderr = bytearray()
 
     async def send(self, code: str) -> None:
         # Ignore anything that it sent since the last answer.
-        self._at, self._said = self.command.output.size, bytearray()
+        self._at, self._stderr = self.command.output.size, bytearray()
         self.calls += 1
         line = json.dumps({"id": self.calls, "code": code}).encode() + b"\n"
         try:
@@ -73,7 +73,7 @@ class _Child:
                 self._at += len(data)
                 if (found := self._take(data)) is not None:
                     return found
-                if len(self._said) > _MAX_ANSWER or output.dropped:
+                if len(self._stderr) > _MAX_ANSWER or output.dropped:
                     await self._kill("its answer was too large")
                     return None
                 continue
@@ -87,12 +87,12 @@ class _Child:
     def _take(self, data: bytes) -> _Reply | None:
         *lines, rest = data.split(b"\n")
         for line in lines:
-            whole, self._said = bytes(self._said + line), bytearray()
+            whole, self._stderr = bytes(self._stderr + line), bytearray()
             with suppress(msgspec.DecodeError):
                 found = _decode(whole)
                 if found.id == self.calls:
                     return found
-        self._said += rest
+        self._stderr += rest
         return None
 
     async def _kill(self, fault: str) -> None:
@@ -181,7 +181,7 @@ class KeptInterpreters:
         if child is not None and child.command.exit is not None:
             slot.fresh = "the interpreter has exited since the last call"
             await self._drop(slot, child)
-        elif child is not None and child.place != place:
+        elif child is not None and child.key != place:
             slot.fresh = "code now runs in another place or under other restrictions"
             await self._drop(slot, child)
         if slot.child is None:

@@ -34,12 +34,12 @@ def migrations(raw: Any) -> list[Migration]:
     return list(_walk(raw, ROOT, ()))
 
 
-def apply_migrations(text: str, found: Sequence[Migration]) -> str:
+def apply_migrations(text: str, migrations: Sequence[Migration]) -> str:
     """`text` with its migrations applied; comments and formatting stay."""
-    if not found:
+    if not migrations:
         return text
     root, edits, moves = parse(text), dict[Path, Edit](), list[Migration]()
-    for each in found:
+    for each in migrations:
         holder, node = locate(root, each.path[:-1]), locate(root, each.path)
         if holder is None or node is None:
             continue

@@ -191,15 +191,15 @@ def _fits(text: str, node: json5.Node, flat: str) -> bool:
     return length > MAX_LINE or length + len(flat) + 2 <= MAX_LINE
 
 
-def remove(text: str, node: json5.Node, gone: set[int]) -> list[Edit]:
-    """The edits that remove the members or elements whose values start at `gone`."""
-    if not gone:
+def remove(text: str, node: json5.Node, starts: set[int]) -> list[Edit]:
+    """The edits that remove the members or elements whose values start at `starts`."""
+    if not starts:
         return []
     slots = _slots(text, node)
-    kept = [slot for slot in slots if slot.value_start not in gone]
+    kept = [slot for slot in slots if slot.value_start not in starts]
     cuts = [
         _cut(text, run[0].start, run[-1].stop, at_the_end=bool(kept) and run[0] > kept[-1])
-        for run in _runs(text, slots, gone)
+        for run in _runs(text, slots, starts)
     ]
     if not kept:
         inner, close = node.start + 1, node.end - 1
@@ -211,11 +211,11 @@ def remove(text: str, node: json5.Node, gone: set[int]) -> list[Edit]:
     return cuts
 
 
-def _runs(text: str, slots: list[Slot], gone: set[int]) -> Iterator[list[Slot]]:
+def _runs(text: str, slots: list[Slot], starts: set[int]) -> Iterator[list[Slot]]:
     """The slots to remove; adjacent ones on a line together."""
     run: list[Slot] = []
     for slot in slots:
-        going = slot.value_start in gone
+        going = slot.value_start in starts
         if run and (not going or text[run[-1].stop : slot.start].strip(" \t")):
             yield run
             run = []

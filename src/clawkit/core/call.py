@@ -49,7 +49,7 @@ OnResult = Callable[[int, Result], None]
 Rules = Callable[[Tool, Mapping[str, Any], Context], approval.Deny | approval.Ask | None]
 
 
-class Asked(Struct, frozen=True):
+class GuardedCall(Struct, frozen=True):
     tool: str  # the canonical name
     params: object  # as sent
     known: bool = True  # whether the run has this tool
@@ -75,7 +75,7 @@ class CallGuard(Protocol):
     def compacted(self) -> None:
         """The conversation was compacted: the model may have lost earlier results."""
 
-    def admit(self, calls: Sequence[Asked]) -> Admission:
+    def admit(self, calls: Sequence[GuardedCall]) -> Admission:
         """Admit the calls of one message, or refuse all of them."""
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
@@ -185,7 +185,7 @@ async def call_all(
 def _admit(run: Run, calls: Sequence[_Pending]) -> None:
     if run.watch is None or not calls:
         return
-    asked = [Asked(each.name, each.request.params, each.name in run.tools) for each in calls]
+    asked = [GuardedCall(each.name, each.request.params, each.name in run.tools) for each in calls]
     try:
         admission = run.watch.admit(asked)
         refusals, tickets = admission.refusals, admission.tickets

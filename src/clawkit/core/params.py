@@ -83,9 +83,9 @@ def _as_object(tool: Tool, raw: object) -> dict[str, Any]:
     return {str(key): value for key, value in raw.items()}
 
 
-def _bound(tool: Tool, given: object) -> None:
+def _bound(tool: Tool, params: object) -> None:
     """Refuse what is not JSON, too deep or too large before anything recursive sees it."""
-    level, depth, nodes = [given], 0, 0
+    level, depth, nodes = [params], 0, 0
     while level:
         nodes += len(level)
         for node in level:
@@ -119,7 +119,7 @@ class _Reader:
         self.problems: list[str] = []
 
     def canonical(
-        self, given: Mapping[str, Any], schema: Mapping[str, Any], at: str = ""
+        self, params: Mapping[str, Any], schema: Mapping[str, Any], at: str = ""
     ) -> dict[str, Any]:
         """Known names in their advertised spelling, and values repaired if the repair is
         unambiguous."""
@@ -128,7 +128,7 @@ class _Reader:
         spellings = _spellings(tuple(properties))
         out: dict[str, Any] = {}
         origin: dict[str, str] = {}
-        for key, value in given.items():
+        for key, value in params.items():
             name = key if key in properties else _resolve(key, spellings, tool.aliases)
             if name is None:
                 if schema.get("additionalProperties") is False:
@@ -293,14 +293,14 @@ def _unknown(name: str, known: tuple[str, ...], unsupported: str) -> str:
     return f"{name}: unknown parameter; {hint}"
 
 
-def _complain(tool: Tool, problems: list[str], given: Mapping[str, Any]) -> str:
+def _complain(tool: Tool, problems: list[str], params: Mapping[str, Any]) -> str:
     if len(problems) == 1:
         head = f"{tool.name}: invalid parameters: {problems[0]}"
     else:
         lines = "".join(f"\n- {problem}" for problem in problems[:20])
         more = f"\n- and {len(problems) - 20} more" if len(problems) > 20 else ""
         head = f"{tool.name}: invalid parameters:{lines}{more}"
-    received = ", ".join(f"{key}={_show(value)}" for key, value in list(given.items())[:20])
+    received = ", ".join(f"{key}={_show(value)}" for key, value in list(params.items())[:20])
     return f"{head}\nReceived: {received or 'nothing'}"
 
 

@@ -18,9 +18,9 @@ class CycleError(OSError):
     """A path goes through too many links."""
 
 
-def is_below(place: str, base: str) -> bool:
+def is_below(path: str, base: str) -> bool:
     """Whether a resolved path is `base` or below it."""
-    return place == base or place.startswith(base.rstrip("/") + "/")
+    return path == base or path.startswith(base.rstrip("/") + "/")
 
 
 def plain_path(path: str) -> str:

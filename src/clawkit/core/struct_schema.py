@@ -39,16 +39,16 @@ def struct_schema(struct: type[msgspec.Struct]) -> CleanSchema | None:
         return None
 
 
-def _of_struct(struct: type[msgspec.Struct], around: tuple[type, ...]) -> dict[str, Any]:
-    """`around` are the structs that this one is part of."""
+def _of_struct(struct: type[msgspec.Struct], ancestors: tuple[type, ...]) -> dict[str, Any]:
+    """`ancestors` are the structs that this one is part of."""
     config = struct.__struct_config__
-    if config.tag is not None or config.array_like or struct in around:
+    if config.tag is not None or config.array_like or struct in ancestors:
         raise _UnusualError
-    around = (*around, struct)
+    ancestors = (*ancestors, struct)
     properties: dict[str, Any] = {}
     required = []
     for field in msgspec.structs.fields(struct):
-        part = properties[field.encode_name] = _of(field.type, around)
+        part = properties[field.encode_name] = _of(field.type, ancestors)
         if field.required:
             required.append(field.encode_name)
         elif field.default is not msgspec.NODEFAULT:
@@ -62,13 +62,13 @@ def _of_struct(struct: type[msgspec.Struct], around: tuple[type, ...]) -> dict[s
     return {"type": "object", "properties": properties, "required": required, **closed}
 
 
-def _of(kind: Any, around: tuple[type, ...]) -> dict[str, Any]:
+def _of(kind: Any, ancestors: tuple[type, ...]) -> dict[str, Any]:
     if name := _NAMES.get(kind) if isinstance(kind, type) else None:
         return {"type": name}
     origin = get_origin(kind)
     args: tuple[Any, ...] = getattr(kind, "__args__", ())
     if origin is Annotated:
-        part = _of(kind.__origin__, around)
+        part = _of(kind.__origin__, ancestors)
         for meta in kind.__metadata__:
             if not isinstance(meta, msgspec.Meta):
                 raise _UnusualError
@@ -88,18 +88,18 @@ def _of(kind: Any, around: tuple[type, ...]) -> dict[str, Any]:
     if origin in (Union, UnionType):
         # Null comes last, and UNSET is not part of JSON.
         kinds = sorted(args, key=lambda each: each is NoneType)
-        options = [_of(each, around) for each in kinds if each is not msgspec.UnsetType]
+        options = [_of(each, ancestors) for each in kinds if each is not msgspec.UnsetType]
         return options[0] if len(options) == 1 else {"anyOf": options}
     if origin is Literal and all(isinstance(value, str) for value in args):
         return {"enum": sorted(args)}
     is_list = origin is list or (origin is tuple and args[1:] == (...,))
-    if is_list and (items := _of(args[0], around)):
+    if is_list and (items := _of(args[0], ancestors)):
         return {"type": "array", "items": items}
     if origin is dict and args[0] is str:
-        values = _of(args[1], around)
+        values = _of(args[1], ancestors)
         return {"type": "object", **({"additionalProperties": values} if values else {})}
     if origin is None and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return _of_struct(kind, around)
+        return _of_struct(kind, ancestors)
     if kind is Any:
         return {}
     raise _UnusualError

@@ -95,13 +95,13 @@ def _make_validator(schema: Mapping[str, Any]) -> Draft202012Validator:
     )
 
 
-def make_validator(schema: Mapping[str, Any], what: str) -> Draft202012Validator:
+def make_validator(schema: Mapping[str, Any], label: str) -> Draft202012Validator:
     """A validator for a schema. Raises `ToolInputError` if the schema is invalid."""
     try:
         return _make_validator(schema)
     except (ValueError, TypeError, RecursionError) as error:
         first = one_line(str(error).partition("\n")[0], 200)
-        raise ToolInputError(f"{what} is not a usable JSON Schema: {first}") from None
+        raise ToolInputError(f"{label} is not a usable JSON Schema: {first}") from None
 
 
 def make_pattern(pattern: str) -> Callable[[str], bool]:
@@ -480,9 +480,9 @@ class Registry(dict[str, Registered]):
     """Tools by canonical name. The first owner keeps a name; names and aliases of built-in tools
     belong to the core."""
 
-    def add(self, given: Registered) -> None:
+    def add(self, registered: Registered) -> None:
         """Register a tool. Raises `RegistryError` if the name is taken or reserved."""
-        tool, source = given.tool, given.source
+        tool, source = registered.tool, registered.source
         key, owner = canonical(tool.name), canonical(source.partition(":")[2])
         what = f"tool {tool.name!r} from {source}"
         if owner in CATALOG:
@@ -499,4 +499,4 @@ class Registry(dict[str, Registered]):
             raise RegistryError(
                 f"{what} is already provided by {holder.source}; give it another name"
             )
-        self[key] = given
+        self[key] = registered

@@ -314,13 +314,13 @@ def patch_job(job: Job, raw: Mapping[str, Any], now_ms: int, *, by: By) -> Job:
     return check_job(_build(_without_nulls(before | given | kept), by, given), by)
 
 
-def _build(fields: dict[str, Any], by: By, given: Mapping[str, Any]) -> Job:
+def _build(fields: dict[str, Any], by: By, params: Mapping[str, Any]) -> Job:
     """Convert all fields at once. Raises a `ToolInputError` that names invalid fields."""
-    if by == "model" and "grants" in given:
+    if by == "model" and "grants" in params:
         raise ToolInputError("grants: only a person can allow commands (clawkit cron edit --grant)")
-    if "author" in given:
+    if "author" in params:
         raise ToolInputError("author: clawkit sets it")
-    if re.match(r"heartbeat:|hook:", str(given.get("declarationKey", ""))):
+    if re.match(r"heartbeat:|hook:", str(params.get("declarationKey", ""))):
         raise ToolInputError("declarationKey: this name is reserved for clawkit")
     try:
         return msgspec.convert(fields, Job, strict=False)
@@ -399,12 +399,12 @@ def check_job(job: Job, by: By) -> Job:
     return job
 
 
-def _check_destination(place: Destination | Delivery) -> None:
-    if place.mode == "webhook" and not re.match(r"https?://[^/\s]", place.to):
+def _check_destination(destination: Destination | Delivery) -> None:
+    if destination.mode == "webhook" and not re.match(r"https?://[^/\s]", destination.to):
         raise ToolInputError("delivery.to must be an address such as https://example.com/hook")
-    if place.mode == "announce" and not re.fullmatch(r"\S{0,300}", place.to):
+    if destination.mode == "announce" and not re.fullmatch(r"\S{0,300}", destination.to):
         raise ToolInputError("delivery.to must be a session, such as agent:main:main")
-    if place.mode == "none" and place.to:
+    if destination.mode == "none" and destination.to:
         raise ToolInputError("delivery.to has no effect with mode 'none'; use announce or webhook")
 
 
@@ -455,8 +455,8 @@ def _gather(raw: Mapping[str, Any]) -> dict[str, Any]:
     return given
 
 
-def _without_nulls(given: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
+def _without_nulls(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _object(value: Any, name: str) -> Mapping[str, Any]:
@@ -490,23 +490,23 @@ def _schedule(raw: Any, now_ms: int) -> dict[str, Any]:
     return dict(msgspec.to_builtins(found))
 
 
-def _payload(given: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+def _payload(fields: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """A payload with its kind; if `before` has the same kind, only the given fields change."""
-    kind = given.pop("kind", None)
+    kind = fields.pop("kind", None)
     if kind is None:
-        named = [each for each, field in _MAIN_FIELDS.items() if given.get(field) is not None]
+        named = [each for each, field in _MAIN_FIELDS.items() if fields.get(field) is not None]
         kind = named[0] if named else before.get("kind", "agentTurn")
     if kind == "heartbeat":
         raise ToolInputError("payload.kind: heartbeats are configured (agents.defaults.heartbeat)")
     if kind not in _MAIN_FIELDS:
         raise ToolInputError(f"unknown payload.kind {kind!r}; use one of {', '.join(_MAIN_FIELDS)}")
     main = _MAIN_FIELDS[kind]
-    for other in {"message", "text"} & given.keys():
-        if given.get(main) is None:
-            given[main] = given.pop(other)
-    if given.get("toolsAllow") in (["*"], "*"):
-        given["toolsAllow"] = None
-    merged = (before if before.get("kind") == kind else {}) | given | {"kind": kind}
+    for other in {"message", "text"} & fields.keys():
+        if fields.get(main) is None:
+            fields[main] = fields.pop(other)
+    if fields.get("toolsAllow") in (["*"], "*"):
+        fields["toolsAllow"] = None
+    merged = (before if before.get("kind") == kind else {}) | fields | {"kind": kind}
     found = _without_nulls(merged)
     if main not in found:
         raise ToolInputError(f"payload.{main} is required for {kind}")

@@ -200,28 +200,28 @@ def _match(text: str) -> tuple[str, dict[str, str]]:
     raise ValueError(f"{understood}; {hint} for example {', '.join(map(repr, few))}")
 
 
-def _expression(kind: str, found: Mapping[str, str]) -> str:
+def _expression(kind: str, groups: Mapping[str, str]) -> str:
     """The cron expression for a phrase; empty if it has none."""
     match kind:
         case "hour":
-            return f"{int(found['minute'][1:])} * * * *"
+            return f"{int(groups['minute'][1:])} * * * *"
         case "day":
             days = "* * *"
         case "days":
-            days = f"* * {_weekdays(found.get('days') or found['each'])}"
+            days = f"* * {_weekdays(groups.get('days') or groups['each'])}"
         case "dates":
-            days = f"{_list(map(int, re.findall('[0-9]+', found['dates'])))} * *"
+            days = f"{_list(map(int, re.findall('[0-9]+', groups['dates'])))} * *"
         case "last":
             days = "L * *"
         case "nth":
-            nth = _NTH.index(found["nth"]) + 1
-            days = f"* * {_index(found['day'], _DAYS)}" + ("L" if nth == 6 else f"#{nth}")
+            nth = _NTH.index(groups["nth"]) + 1
+            days = f"* * {_index(groups['day'], _DAYS)}" + ("L" if nth == 6 else f"#{nth}")
         case "year":
-            month = _index(re.sub("[0-9 ]", "", found["date"]), _MONTHS) + 1
-            days = f"{int(re.sub('[^0-9]', '', found['date']))} {month} *"
+            month = _index(re.sub("[0-9 ]", "", groups["date"]), _MONTHS) + 1
+            days = f"{int(re.sub('[^0-9]', '', groups['date']))} {month} *"
         case _:
             return ""
-    at = _clock(found["time"])
+    at = _clock(groups["time"])
     return f"{at.minute} {at.hour} {days}"
 
 
@@ -285,20 +285,20 @@ def _clock(text: str) -> time:
     return time(hours % 12 + 12 * (half == "pm") if half else hours, minutes)
 
 
-def _next_time(found: Mapping[str, str], now_ms: int, tz: str) -> int:
+def _next_time(groups: Mapping[str, str], now_ms: int, tz: str) -> int:
     zone = find_zone(tz)
     today = datetime.fromtimestamp(now_ms // 1_000, zone).date()
-    at = _clock(found.get("time") or found["clock"])
-    ahead = int(found.get("which") == "tomorrow")
-    if "day" in found:
-        ahead = (_index(found["day"], _DAYS) - today.isoweekday()) % 7
-        ahead = 7 if "next" in found and not ahead else ahead
+    at = _clock(groups.get("time") or groups["clock"])
+    ahead = int(groups.get("which") == "tomorrow")
+    if "day" in groups:
+        ahead = (_index(groups["day"], _DAYS) - today.isoweekday()) % 7
+        ahead = 7 if "next" in groups and not ahead else ahead
 
     def due_ms(days: int) -> int:
         return instant_of(datetime.combine(today + timedelta(days), at), zone) * 1_000
 
-    if "which" not in found and due_ms(ahead) <= now_ms:
-        ahead += 7 if "day" in found else 1
+    if "which" not in groups and due_ms(ahead) <= now_ms:
+        ahead += 7 if "day" in groups else 1
     return due_ms(ahead)
 
 

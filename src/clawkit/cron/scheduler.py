@@ -89,7 +89,7 @@ class JobWorker(Protocol):
     async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
         """Do the work; must call `begin` before any action that must not be repeated."""
 
-    async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
+    async def deliver(self, job: Job, run: CronRun, text: str, destination: Destination) -> str:
         """Send text somewhere, and return a receipt. Raises `ToolError` if it did not arrive."""
 
     def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:
@@ -157,17 +157,17 @@ class Scheduler:
                     swept_ms = now_ms
                 self._plan(now_ms)
                 self._start(now_ms)
-                seen, until_ms = self._store.seen(), self._store.wake_ms(now_ms)
+                seen, until_ms = self._store.data_version(), self._store.wake_ms(now_ms)
             except Exception as error:  # such as a full disk: temporary, and nothing is lost
                 is_known = isinstance(error, ToolError)
                 log.error("jobs cannot be run now: %s", error, exc_info=not is_known)
                 until_ms = now_ms + AGAIN_MS
             await self._clock.sleep(until_ms, self._changed, partial(self._has_news, seen))
 
-    def _has_news(self, seen: int) -> bool:
+    def _has_news(self, version: int) -> bool:
         """Whether another process has changed the store."""
         try:
-            return seen != -1 and self._store.seen() != seen
+            return version != -1 and self._store.data_version() != version
         except ToolError:
             return False
 
@@ -331,19 +331,19 @@ class Scheduler:
             action = "updated" if row is not None else "removed"
             self._worker.tell(action, row or JobRow(job, JobState(), 0, None), over)
 
-    async def _report(self, job: Job, run: CronRun, said: str) -> None:
+    async def _report(self, job: Job, run: CronRun, message: str) -> None:
         place, general = job.delivery.failure_destination, self._settings().failure_alert
         if job.failure_alert and job.failure_alert.mode:
             place = Destination(job.failure_alert.mode, to=job.failure_alert.to)
         elif place is None:
             place = Destination(general.mode or "announce", to=general.to or "")
-        if problem := await self._send(job, run, said, place):
+        if problem := await self._send(job, run, message, place):
             log.error("the failure of a job could not be reported: %s", problem)
 
-    async def _send(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
+    async def _send(self, job: Job, run: CronRun, text: str, destination: Destination) -> str:
         """Returns the reason if it was not sent."""
         try:
-            await self._worker.deliver(job, run, text, place)
+            await self._worker.deliver(job, run, text, destination)
         except ClawkitError as error:
             return str(error)
         return ""

@@ -541,7 +541,7 @@ class CronStore:
             run: Any = db.execute(queued, (now_ms,)).get
         return min((each for each in (job, run) if each is not None), default=None)
 
-    def seen(self) -> int:
+    def data_version(self) -> int:
         """Differs if another process has changed the database."""
         with self._database.using() as db:
             found: Any = db.pragma("data_version")

@@ -24,17 +24,17 @@ import msgspec
 from clawkit.agent.events import TurnEnded, both, no_listener
 from clawkit.agent.loop import Words, as_message
 from clawkit.agent_session import Agent
-from clawkit.automation import home_workspace
 from clawkit.content import Source, Text, User
 from clawkit.core.approval import Approver
 from clawkit.cron.protocols import HeartbeatControl
 from clawkit.errors import ClawkitError, ConflictError, ToolError, ToolInputError
-from clawkit.gateway.ledger import read_by_model
 from clawkit.gateway.open_agent import Open, Opening, merged, shutting_down
 from clawkit.gateway.protocol import GatewayError, aside, invalid, now_ms
+from clawkit.gateway.run_store import read_by_model
 from clawkit.gateway.session_events import EventReporter, GatewayRun
 from clawkit.models.protocols import Model
 from clawkit.services import Services
+from clawkit.session_cron import home_workspace
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.lanes import Mode
 from clawkit.sessions.protocols import Session, check_name, session_key
@@ -83,22 +83,22 @@ class LiveSessions:
     ) -> None:
         """`secrets` of the gateway are masked in the input and output of agents. `model` replaces
         the configured one, for tests."""
-        self._gateway, self._store, self._ledger = gateway, gateway.store, gateway.ledger
+        self._gateway, self._store, self._run_store = gateway, gateway.store, gateway.run_store
         self._approver, self.secrets, self._model = approver, secrets, model
         self._open: dict[str, Open] = {}
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """Locks by session, while held or waited for."""
-        self._lent: dict[str, dict[object, Mapping[str, Any]]] = {}
+        self._client_overrides: dict[str, dict[object, Mapping[str, Any]]] = {}
         """By session: overrides that apply while their client is connected, oldest first."""
         self._runs: dict[str, GatewayRun] = {}
         self._entering: dict[str, GatewayRun] = {}
         """Runs that wait for the agent of their session."""
         self._unrecorded: dict[str, GatewayRun] = {}
-        """Finished runs that are not in the ledger yet."""
+        """Finished runs that are not stored yet."""
         self._tasks: set[asyncio.Task[Any]] = set()
         self._opening = asyncio.Lock()
         self.is_closed = False
-        self._held = ExitStack()
+        self._paused_lanes = ExitStack()
         self.hurry = asyncio.Event()
         """Set to stop running turns without a grace period."""
 
@@ -147,7 +147,7 @@ class LiveSessions:
 
     def run(self, id_: str) -> GatewayRun | None:
         """A run, including runs that finished before the last restart."""
-        return self._runs.get(id_) or self._ledger.get(id_)
+        return self._runs.get(id_) or self._run_store.get(id_)
 
     async def accepted(self, id_: str) -> GatewayRun | None:
         """An accepted run. Waits while it may still be refused or dropped."""
@@ -175,7 +175,7 @@ class LiveSessions:
             async with self._entered(key, owner=owner) as there:
                 if not there.has_turns:
                     return there.agent.conversation.note(message)
-            await there.rest()
+            await there.wait_idle()
 
     def _lock(self, key: str) -> asyncio.Lock:
         lock: asyncio.Lock = self._locks.setdefault(key, asyncio.Lock())
@@ -191,7 +191,7 @@ class LiveSessions:
             there = self._open.get(key)
             if there is not None and there.owner != owner:
                 # Outside the lock: the people that the agent works for can still talk to it.
-                await there.rest()
+                await there.wait_idle()
             async with self._lock(key):
                 there = self._open.get(key)
                 if there is None or there.owner == owner or not there.has_turns:
@@ -233,7 +233,7 @@ class LiveSessions:
             await agent.close()
             raise ToolError("the session could not be stored under its key")
         reporter = EventReporter(self._gateway, session, agent)
-        reporter.on_notice = partial(self._gateway.automation.heartbeats.wake_ups.notice, key)
+        reporter.on_notice = partial(self._gateway.job_runner.heartbeats.wake_ups.notice, key)
         agent.conversation.tell = both(reporter, agent.conversation.tell)
         agent.turns.warms_up = len(self._open) < WARM
         agent.on_subagent_event = reporter.hear_subagent
@@ -245,8 +245,8 @@ class LiveSessions:
             if opening.heartbeat is not None:
                 services.fill(HeartbeatControl, lambda: opening.heartbeat)
                 services[HeartbeatControl]
-        if owner and (lent := self._lent.get(key)):
-            agent.lend(merged(lent))
+        if owner and (overrides := self._client_overrides.get(key)):
+            agent.set_temporary_overrides(merged(overrides))
         await agent.__aenter__()
         if self.is_closed:
             await agent.close()
@@ -264,16 +264,17 @@ class LiveSessions:
             private_dir(place)
         return place
 
-    def lend(self, key: str, client: object, own: Mapping[str, Any]) -> None:
+    def set_client_overrides(self, key: str, client: object, changes: Mapping[str, Any]) -> None:
         """Override settings of a session while a client is connected, even if its agent is
         reopened; an empty mapping removes the overrides."""
-        lent = {who: each for who, each in self._lent.get(key, {}).items() if who is not client}
-        lent |= {client: own} if own else {}
+        old = self._client_overrides.get(key, {}).items()
+        overrides = {each: own for each, own in old if each is not client}
+        overrides |= {client: changes} if changes else {}
         if (there := self._open.get(key)) is not None and there.owner:
-            there.agent.lend(merged(lent))
-        self._lent[key] = lent
-        if not lent:
-            del self._lent[key]
+            there.agent.set_temporary_overrides(merged(overrides))
+        self._client_overrides[key] = overrides
+        if not overrides:
+            del self._client_overrides[key]
 
     def report(self, key: str) -> None:
         """Have the model of a session read the results of its sub-agents."""
@@ -312,7 +313,7 @@ class LiveSessions:
         self,
         key: str,
         run_id: str,
-        said: Words,
+        words: Words,
         *,
         owner: bool,
         client: str = "",
@@ -333,7 +334,7 @@ class LiveSessions:
         run = GatewayRun(run_id, key, client, digest, owner, *limits, on_text=on_text)
         self._runs[run.id] = run
         try:
-            word = said.strip() if isinstance(said, str) else ""
+            word = words.strip() if isinstance(words, str) else ""
             if word in RESETS:
                 fresh = await self.reset(key)
                 EventReporter(self._gateway, fresh).changed(reason="reset")
@@ -345,16 +346,16 @@ class LiveSessions:
             async with self._entered(key, owner=owner, opening=opening) as there:
                 if prepare is not None:
                     prepare(there.agent)
-                message = msgspec.structs.replace(as_message(said), ids=(run.id, uuid.uuid4().hex))
+                message = msgspec.structs.replace(as_message(words), ids=(run.id, uuid.uuid4().hex))
                 size = sum(len(getattr(each, "text", "")) for each in message.content)
-                body = await aside(size, self._ledger.pack, message) if client else b""
+                body = await aside(size, self._run_store.pack, message) if client else b""
                 if run.over.is_set():
                     return run  # stopped in the meantime
-                self._ledger.add(run, body)
+                self._run_store.add(run, body)
                 try:
                     self._post(there, run, message, mode)
                 except BaseException:
-                    self._ledger.remove(run.id)
+                    self._run_store.remove(run.id)
                     raise
         except BaseException:
             self._runs.pop(run.id, None)
@@ -366,7 +367,7 @@ class LiveSessions:
 
     def keep(self, run: GatewayRun) -> None:
         """Record a run without a turn, until `conclude` is called."""
-        self._ledger.add(run, at_once=True)
+        self._run_store.add(run, at_once=True)
         self._runs[run.id] = run
 
     def _end_at_once(self, run: GatewayRun, ended: TurnEnded) -> GatewayRun:
@@ -390,7 +391,7 @@ class LiveSessions:
         """Record all ends, the latest first, so that a failing one does not block others."""
         for run in reversed(list(self._unrecorded.values())):
             try:
-                self._ledger.end(run)
+                self._run_store.end(run)
             except ToolError as error:
                 # It stays in memory. After a restart, the transcript shows whether it was finished.
                 log.error("the end of a run could not be recorded: %s", error)
@@ -400,7 +401,7 @@ class LiveSessions:
 
     def _post(
         self,
-        there: Open,
+        opened: Open,
         run: GatewayRun,
         message: User,
         mode: Mode | None,
@@ -408,20 +409,20 @@ class LiveSessions:
         is_new: bool = True,
     ) -> None:
         def begin() -> None:
-            there.reporter.run = run
-            there.limit(run.max_turns, run.max_cost)
+            opened.reporter.run = run
+            opened.limit(run.max_turns, run.max_cost)
 
-        turn = there.agent.turns.post(message, mode, begin=begin, is_new=is_new)
-        self._follow(there, run, turn)
-        there.reporter.changed(reason="send")
+        turn = opened.agent.turns.post(message, mode, begin=begin, is_new=is_new)
+        self._follow(opened, run, turn)
+        opened.reporter.changed(reason="send")
 
-    def _follow(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
-        there.runs[run.id], run.turn = run, turn
-        self._spawn(self._finish(there, run, turn))
+    def _follow(self, opened: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
+        opened.runs[run.id], run.turn = run, turn
+        self._spawn(self._finish(opened, run, turn))
 
     def resume(self) -> None:
         """Resume the runs that were accepted before the gateway ended."""
-        unfinished = self._ledger.unfinished()
+        unfinished = self._run_store.unfinished()
         self._runs |= {run.id: run for run in unfinished}
         unfinished.sort(key=lambda run: run.session)  # stable: keeps the order within a session
         for key, runs in groupby(unfinished, lambda run: run.session):
@@ -450,7 +451,7 @@ class LiveSessions:
                     if run.tries >= MAX_TRIES or last.isdisjoint(marks.values()):
                         raise ToolError(LOST)
                     if going is not None and going[1].turn is not None:
-                        self._ledger.try_again(run.id)
+                        self._run_store.try_again(run.id)
                         self._follow(going[0], run, going[1].turn)
                         continue
                     source = Source("gateway", titles=("The gateway was restarted.",))
@@ -459,7 +460,7 @@ class LiveSessions:
                     if run.over.is_set():
                         continue  # stopped in the meantime
                     if is_read:
-                        self._ledger.try_again(run.id)
+                        self._run_store.try_again(run.id)
                     self._post(there, run, message, "followup", is_new=False)
                 going = (there, run) if is_read else going
             except (ClawkitError, GatewayError) as error:
@@ -475,12 +476,12 @@ class LiveSessions:
             finally:
                 self._entering.pop(run.id, None)
 
-    async def _finish(self, there: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
+    async def _finish(self, opened: Open, run: GatewayRun, turn: asyncio.Future[TurnEnded]) -> None:
         """Wait for the end of a run, and announce it."""
         await asyncio.wait({turn}, timeout=run.timeout_s)
         if not turn.done():
             run.stop_reason = "timeout"
-            await there.agent.turns.lane.cancel(turn)
+            await opened.agent.turns.lane.cancel(turn)
         if turn.cancelled():
             is_late = run.stop_reason == "timeout"
             said = "the time limit of the request was reached" if is_late else ""
@@ -490,15 +491,15 @@ class LiveSessions:
             ended = TurnEnded("error", error=text)
         else:
             ended = turn.result()
-        there.runs.pop(run.id, None)
-        there.used_at = time.monotonic()
+        opened.runs.pop(run.id, None)
+        opened.used_at = time.monotonic()
         is_cut_off = run.stop_reason == _RESTART or ended.how == "error"
         if ended.how != "done" and self.is_closed and is_cut_off:
             run.settle(ended)  # it will be resumed
         else:
             self.conclude(run, ended)
-        there.reporter.tell_end(run)
-        if not there.has_turns and not self.is_closed:
+        opened.reporter.tell_end(run)
+        if not opened.has_turns and not self.is_closed:
             self._gateway.desk.drop_left(run.session)
 
     async def abort(self, key: str, run_id: str | None = None, reason: str = "rpc") -> list[str]:
@@ -576,7 +577,7 @@ class LiveSessions:
         self.is_closed = True
         lanes = [each.agent.turns.lane for each in self._open.values()]
         for lane in lanes:
-            self._held.enter_context(lane.held())
+            self._paused_lanes.enter_context(lane.paused())
 
         async def idle() -> None:
             for lane in lanes:

@@ -30,22 +30,22 @@ _REASON = {"expired": "timeout", "cancelled": "run-aborted"}
 log = logging.getLogger(__name__)
 
 
-def to_json(asked: StoredQuestion) -> dict[str, Any]:
+def to_json(stored: StoredQuestion) -> dict[str, Any]:
     """A question as clients see it."""
-    question, shown = asked.question, presentation(asked)
+    question, shown = stored.question, presentation(stored)
     request: dict[str, Any] = {"command": shown["commandText"], "cwd": question.cwd or None}
     request |= {key: shown[key] for key in ("host", "nodeId", "warningText", "allowedDecisions")}
     request |= {"agentId": question.agent, "sessionKey": question.session}
     request |= {"toolCallId": question.call_id or None, "toolName": question.tool}
     request |= {"title": question.title} | dict.fromkeys(("security", "ask", "resolvedPath"))
-    times = {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
-    about = {"id": asked.id, "approvalKind": "exec", "request": request, **times}
+    times = {"createdAtMs": stored.created_ms, "expiresAtMs": stored.expires_ms}
+    about = {"id": stored.id, "approvalKind": "exec", "request": request, **times}
     return about | {"clawkit": msgspec.to_builtins(question)}
 
 
-def presentation(asked: StoredQuestion) -> dict[str, Any]:
+def presentation(stored: StoredQuestion) -> dict[str, Any]:
     """The information that a person needs to answer."""
-    question = asked.question
+    question = stored.question
     # Permanent approvals are offered for the exact command.
     lasting = ["allow-always"] if any(e.extent == "exact" for e in question.lasting) else []
     return {
@@ -54,16 +54,16 @@ def presentation(asked: StoredQuestion) -> dict[str, Any]:
         "commandPreview": None,
         "warningText": "\n".join((question.description, *question.notes)).strip() or None,
         "host": question.host or "gateway",
-        "nodeId": asked.binding.get("nodeId"),
+        "nodeId": stored.binding.get("nodeId"),
         "agentId": question.agent,
         "allowedDecisions": ["allow-once", *lasting, "deny"],
     }
 
 
-def is_awaited(asked: StoredQuestion) -> bool:
+def is_awaited(question: StoredQuestion) -> bool:
     """Whether an answer can have an effect. A client that asked may reconnect, even to another
     process."""
-    return not asked.orphaned or CLIENT in asked.binding
+    return not question.orphaned or CLIENT in question.binding
 
 
 class ApprovalDesk:
@@ -77,7 +77,7 @@ class ApprovalDesk:
         self._gateway, self._hub = gateway, gateway.hub
         self.keeps_questions = False
         """Whether questions stay open for a turn that the next gateway resumes."""
-        self._seen: dict[str, StoredQuestion] = {}
+        self._known_questions: dict[str, StoredQuestion] = {}
         self._waiting = 0
         self._look = asyncio.Event()
         self._ended = asyncio.Event()
@@ -131,38 +131,39 @@ class ApprovalDesk:
 
     def look(self) -> None:
         pending = {each.id: each for each in self.pending()}
-        for id_ in [id_ for id_ in self._seen if id_ not in pending]:
-            self._tell_end(self._seen.pop(id_))
+        for id_ in [id_ for id_ in self._known_questions if id_ not in pending]:
+            self._tell_end(self._known_questions.pop(id_))
         for id_, asked in pending.items():
-            if id_ not in self._seen:
-                self._seen[id_] = asked
+            if id_ not in self._known_questions:
+                self._known_questions[id_] = asked
                 self._tell_asked(asked)
 
-    def _tell_asked(self, asked: StoredQuestion) -> None:
-        own = asked.binding.get(CLIENT)
-        self._hub.broadcast("exec.approval.requested", to_json(asked), lambda each: each.id != own)
-        self._tell_session(asked, "pending")
+    def _tell_asked(self, question: StoredQuestion) -> None:
+        own = question.binding.get(CLIENT)
+        data = to_json(question)
+        self._hub.broadcast("exec.approval.requested", data, lambda each: each.id != own)
+        self._tell_session(question, "pending")
 
-    def _tell_end(self, asked: StoredQuestion) -> None:
-        answer = self.store.answer(asked.id, now_ms())
+    def _tell_end(self, question: StoredQuestion) -> None:
+        answer = self.store.answer(question.id, now_ms())
         by = (answer.by or None) if answer is not None else None
         decision = choice_of(answer) if answer is not None else "deny"
-        payload = {"id": asked.id, "decision": decision, "resolvedBy": by, "ts": now_ms()}
-        request = to_json(asked)["request"]
+        payload = {"id": question.id, "decision": decision, "resolvedBy": by, "ts": now_ms()}
+        request = to_json(question)["request"]
         self._hub.broadcast("exec.approval.resolved", payload | {"request": request})
-        self._tell_session(self.store.get(asked.id), "terminal")
+        self._tell_session(self.store.get(question.id), "terminal")
         self._ended.set()
         self._ended = asyncio.Event()
 
-    def _tell_session(self, asked: StoredQuestion, phase: str) -> None:
-        key = asked.question.session
+    def _tell_session(self, question: StoredQuestion, phase: str) -> None:
+        key = question.question.session
         payload = {"sessionKey": key, "sourceSessionKey": key, "updatedAtMs": now_ms()}
-        payload |= {"phase": phase, "approval": self.snapshot(asked)}
+        payload |= {"phase": phase, "approval": self.snapshot(question)}
         self._hub.broadcast("session.approval", payload, lambda each: key in each.watched)
         there = self._gateway.live.find(key)
-        if CLIENT not in asked.binding and there is not None:
+        if CLIENT not in question.binding and there is not None:
             state = "waiting-approval" if phase == "pending" else "approval-resolved"
-            there.reporter.tell_approval(state, asked.id, asked.question.call_id)
+            there.reporter.tell_approval(state, question.id, question.question.call_id)
 
     async def outcome(self, id_: str) -> Answer:
         """Wait for the answer to a question. Raises `NotFoundError`."""
@@ -170,27 +171,29 @@ class ApprovalDesk:
             await self._ended.wait()
         return answer
 
-    def snapshot(self, asked: StoredQuestion) -> dict[str, Any]:
+    def snapshot(self, question: StoredQuestion) -> dict[str, Any]:
         """The state of a question, pending or ended."""
-        status: str = _STATUS.get(asked.state, asked.state)
+        status: str = _STATUS.get(question.state, question.state)
         reason = _REASON.get(status, "user")
-        if status == "pending" and asked.expires_ms <= now_ms():
+        if status == "pending" and question.expires_ms <= now_ms():
             status, reason = "expired", "timeout"
-        elif status == "pending" and not is_awaited(asked):
+        elif status == "pending" and not is_awaited(question):
             status, reason = "cancelled", "gateway-restart"
         shown: dict[str, Any] = {
-            "id": asked.id,
+            "id": question.id,
             "status": status,
-            "urlPath": f"/approve/{asked.id}",
+            "urlPath": f"/approve/{question.id}",
         }
-        shown |= {"createdAtMs": asked.created_ms, "expiresAtMs": asked.expires_ms}
-        shown |= {"presentation": presentation(asked)}
+        shown |= {"createdAtMs": question.created_ms, "expiresAtMs": question.expires_ms}
+        shown |= {"presentation": presentation(question)}
         if status == "pending":
             return shown
-        shown |= {"resolvedAtMs": asked.ended_ms or asked.expires_ms, "reason": reason}
-        shown |= {"source": {"agentId": asked.question.agent, "sessionKey": asked.question.session}}
+        shown |= {"resolvedAtMs": question.ended_ms or question.expires_ms, "reason": reason}
+        shown |= {
+            "source": {"agentId": question.question.agent, "sessionKey": question.question.session}
+        }
         if status not in ("allowed", "denied"):
             return shown | {"resolver": {"kind": "system"}}
-        answer = self.store.answer(asked.id) or Answer("deny")
+        answer = self.store.answer(question.id) or Answer("deny")
         resolver = {"kind": "runtime", "id": answer.by or "a person"}
         return shown | {"decision": choice_of(answer), "resolver": resolver}

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from clawkit.gateway.identity import WORDS, find_problem, normal
-from clawkit.gateway.origin import BAD_ORIGIN, Place
+from clawkit.gateway.origin import BAD_ORIGIN, RequestOrigin
 from clawkit.gateway.protocol import PROBE_PROTOCOL, PROTOCOL, Connect, GatewayError, Role, invalid
 from clawkit.gateway.scopes import ALL, lacking
 
@@ -69,9 +69,9 @@ class AuthPolicy(Struct, frozen=True):
     """The secret of this home's commands: only they can read it, so they need no device even if a
     proxy hides that they are on this machine."""
 
-    def is_strong(self, given: str | None) -> bool:
+    def is_strong(self, candidate: str | None) -> bool:
         """Whether it is the secret, and long enough not to be a guess."""
-        return len(self.secret) >= MIN_STRONG and same(given or "", self.secret)
+        return len(self.secret) >= MIN_STRONG and same(candidate or "", self.secret)
 
 
 class Grant(Struct, frozen=True):
@@ -94,10 +94,10 @@ class Attempt(Struct, frozen=True):
     """A connect request and the known facts about its sender."""
 
     connect: Connect
-    place: Place
+    origin: RequestOrigin
     nonce: str
     now_ms: int
-    known: KnownDevice | None = None
+    device: KnownDevice | None = None
     """The paired device of that id."""
     in_auto_network: bool = False
     has_code: bool = False
@@ -137,19 +137,19 @@ def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def same(given: str, expected: str) -> bool:
+def same(candidate: str, expected: str) -> bool:
     """Compare two secrets in constant time; an empty one equals nothing."""
-    one, other = (each.encode("utf-8", "surrogatepass") for each in (given, expected))
+    one, other = (each.encode("utf-8", "surrogatepass") for each in (candidate, expected))
     return bool(one) and bool(other) and hmac.compare_digest(one, other)
 
 
-def is_beyond_guessing(policy: AuthPolicy, connect: Connect, known: KnownDevice | None) -> bool:
+def is_beyond_guessing(policy: AuthPolicy, connect: Connect, device: KnownDevice | None) -> bool:
     """Whether a client has a secret that we generated for it, or a long one. Those cannot be
     guessed, so the client neither waits for the guesses of others nor is locked out with them."""
     if policy.is_strong(connect.auth.token) or policy.is_strong(connect.auth.password):
         return True
     token = connect.auth.device_token or connect.auth.token or ""
-    grant = known.grants.get(connect.role, Grant()) if known is not None else Grant()
+    grant = device.grants.get(connect.role, Grant()) if device is not None else Grant()
     return same(token, policy.own_secret) or same(hash_token(token), grant.token_hash)
 
 
@@ -159,9 +159,9 @@ def decide(policy: AuthPolicy, attempt: Attempt) -> Decision:
     if (refused := _check_form(connect)) is not None:
         return refused
     role: Role = "node" if connect.role == "node" else "operator"
-    if attempt.place.bad_origin:
+    if attempt.origin.bad_origin:
         return Refuse(invalid(BAD_ORIGIN, {"code": "CONTROL_UI_ORIGIN_NOT_ALLOWED"}))
-    is_plain = connect.device is None and role == "operator" and not attempt.place.is_browser
+    is_plain = connect.device is None and role == "operator" and not attempt.origin.is_browser
     if is_plain and same(connect.auth.token or "", policy.own_secret):
         return Admit(role, tuple(connect.scopes), "token")
     if connect.device is not None:
@@ -205,13 +205,13 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
     if policy.mode == "none":
         client = attempt.connect.client
         is_backend = (client.id, client.mode) == ("gateway-client", "backend")
-        if device is None and not (is_backend and attempt.place.is_local):
+        if device is None and not (is_backend and attempt.origin.is_local):
             return _needs_device()
         return "none"
     if policy.mode == "trusted-proxy":
-        if attempt.place.user:
+        if attempt.origin.user:
             return "trusted-proxy"
-        if not attempt.place.is_local:
+        if not attempt.origin.is_local:
             return _refuse("TRUSTED_PROXY_REJECTED")
     kind: Secret = "password" if policy.mode == "password" else "token"
     wrong = _refuse(f"{kind.upper()}_{'MISMATCH' if given else 'MISSING'}")
@@ -225,7 +225,7 @@ def _authenticate(policy: AuthPolicy, attempt: Attempt, role: Role) -> Method | 
     token = auth.device_token or auth.token or ""
     if not token:
         return wrong
-    grant = attempt.known.grants.get(role) if attempt.known else None
+    grant = attempt.device.grants.get(role) if attempt.device else None
     if grant is None or not same(hash_token(token), grant.token_hash):
         return _refuse("DEVICE_TOKEN_MISMATCH") if auth.device_token else wrong
     if lacking(grant.scopes, attempt.connect.scopes):
@@ -237,8 +237,8 @@ def _admit_without_device(attempt: Attempt, role: Role, method: Method) -> Decis
     client = attempt.connect.client
     if role == "node":
         return _needs_device()
-    is_trusted = attempt.place.is_local and (client.id, client.mode) in _TRUSTED_LOCAL
-    is_trusted = is_trusted and not attempt.place.is_browser
+    is_trusted = attempt.origin.is_local and (client.id, client.mode) in _TRUSTED_LOCAL
+    is_trusted = is_trusted and not attempt.origin.is_browser
     return Admit(role, tuple(attempt.connect.scopes) if is_trusted else (), method)
 
 
@@ -250,14 +250,14 @@ def _admit_device(policy: AuthPolicy, attempt: Attempt, role: Role, method: Meth
     # A device token is valid only for what was approved.
     if method == "bootstrap-token":  # creating the code was the approval
         return Admit(role, scopes, method, approve=True)
-    is_near = attempt.place.is_local or (role == "node" and attempt.in_auto_network)
+    is_near = attempt.origin.is_local or (role == "node" and attempt.in_auto_network)
     if policy.auto_approve and is_near and method != "device-token":
         return Admit(role, scopes, method, approve=True)
     return Pair(role, reason)
 
 
 def _why_unpaired(attempt: Attempt, role: Role) -> Reason | None:
-    known, client = attempt.known, attempt.connect.client
+    known, client = attempt.device, attempt.connect.client
     if known is None:
         return "not-paired"
     grant = known.grants.get(role)
@@ -275,17 +275,17 @@ def _needs_device() -> Refuse:
     return Refuse(GatewayError("NOT_PAIRED", "device identity required", details))
 
 
-def _refuse(what: str) -> Refuse:
+def _refuse(code: str) -> Refuse:
     """A refusal from the table; errors of a secret count as guesses."""
-    is_guess = what in _GUESSES
+    is_guess = code in _GUESSES
     step = "update_auth_credentials" if is_guess else "update_auth_configuration"
-    return Refuse(invalid(_REFUSALS[what], _details(what, step)), is_guess=is_guess)
+    return Refuse(invalid(_REFUSALS[code], _details(code, step)), is_guess=is_guess)
 
 
-def _details(what: str, step: str) -> dict[str, Any]:
-    reason = "scope-mismatch" if what == "SCOPE_MISMATCH" else what.lower()
-    details = {"code": f"AUTH_{what}", "authReason": reason, "recommendedNextStep": step}
-    is_ours = what in ("TOKEN_MISMATCH", "PASSWORD_MISMATCH")
+def _details(code: str, step: str) -> dict[str, Any]:
+    reason = "scope-mismatch" if code == "SCOPE_MISMATCH" else code.lower()
+    details = {"code": f"AUTH_{code}", "authReason": reason, "recommendedNextStep": step}
+    is_ours = code in ("TOKEN_MISMATCH", "PASSWORD_MISMATCH")
     return details | {"canRetryWithDeviceToken": is_ours}
 
 
@@ -295,7 +295,7 @@ def rate_limited(retry_ms: int) -> GatewayError:
 
 
 def pairing_required(
-    pair: Pair, connect: Connect, request_id: str, known: KnownDevice | None
+    pair: Pair, connect: Connect, request_id: str, paired: KnownDevice | None
 ) -> GatewayError:
     """The answer to a device that waits for approval."""
     device = connect.device.id if connect.device else ""
@@ -307,8 +307,8 @@ def pairing_required(
         "requestedRole": pair.role,
         "requestedScopes": list(connect.scopes),
     }
-    if known is not None:
-        grant = known.grants.get(pair.role) or Grant()
-        details |= {"approvedRoles": list(known.grants), "approvedScopes": list(grant.scopes)}
+    if paired is not None:
+        grant = paired.grants.get(pair.role) or Grant()
+        details |= {"approvedRoles": list(paired.grants), "approvedScopes": list(grant.scopes)}
     message = f"pairing required: {_PAIRING[pair.reason]}"
     return GatewayError("NOT_PAIRED", message, details)

@@ -19,7 +19,7 @@ from clawkit.gateway import auth, protocol
 from clawkit.gateway.devices import describe
 from clawkit.gateway.methods import find_method, read_frame
 from clawkit.gateway.methods.agents import snapshot_models
-from clawkit.gateway.origin import Place, is_within
+from clawkit.gateway.origin import RequestOrigin, is_within
 from clawkit.gateway.protocol import Connect, GatewayError, RequestFrame, Shows, invalid
 from clawkit.gateway.scopes import READ, satisfies
 
@@ -48,10 +48,10 @@ class HandshakeError(Exception):
 class GatewayConnection:
     """A client, from its first frame to its last."""
 
-    def __init__(self, gateway: Gateway, socket: WebSocket, place: Place) -> None:
+    def __init__(self, gateway: Gateway, socket: WebSocket, origin: RequestOrigin) -> None:
         self.id = str(uuid.uuid4())
         self.gateway = gateway
-        self.place = place
+        self.origin = origin
         self.connect: Connect
         self.presence: msgspec.Raw
         """Its entry in the presence list, which every new client gets."""
@@ -81,7 +81,7 @@ class GatewayConnection:
     @property
     def name(self) -> str:
         """A name for records and limits."""
-        return self.device or f"{self.connect.client.id}@{self.place.address}"
+        return self.device or f"{self.connect.client.id}@{self.origin.address}"
 
     def grant(self, scopes: Iterable[str]) -> None:
         """Change the scopes of the client, with immediate effect."""
@@ -124,7 +124,7 @@ class GatewayConnection:
         shown: dict[str, Any] = {"host": name, "clientId": client.id, "mode": client.mode}
         shown |= {"version": client.version, "platform": client.platform, "deviceId": self.device}
         shown |= {"deviceFamily": client.device_family, "instanceId": client.instance_id}
-        shown |= {"ip": "" if self.place.is_local else self.place.address, "roles": [self.role]}
+        shown |= {"ip": "" if self.origin.is_local else self.origin.address, "roles": [self.role]}
         shown |= {"scopes": list(self.scopes), "text": f"{name} · mode {client.mode}"}
         shown |= {"ts": self.since_ms, "reason": "connect"}
         found = {key: value for key, value in shown.items() if value != ""}
@@ -151,7 +151,7 @@ class GatewayConnection:
         limit = asyncio.timeout(protocol.HELLO_S)
         try:
             async with limit:
-                self.gateway.waiting.enter(self.place.who, limit)
+                self.gateway.waiting.enter(self.origin.who, limit)
                 await self._write(protocol.event("connect.challenge", protocol.encode(challenge)))
                 await self._write(await self._shake_hands(nonce))
                 return True
@@ -168,7 +168,7 @@ class GatewayConnection:
             # Log first: the writes below can take a while.
             self.gateway.waiting.addresses.pop(limit, None)
         if refused.error is not None:
-            log.warning("refused a client from %s: %s", self.place.address, refused.reason)
+            log.warning("refused a client from %s: %s", self.origin.address, refused.reason)
             self._abort_soon()
             await self._write(protocol.refusal(self._connect_id, refused.error))
         # Nothing is queued for this client.
@@ -181,7 +181,7 @@ class GatewayConnection:
         `GatewayError` for a refusal with a reason."""
         request = self._first(await self._read(protocol.MAX_FRAME_BEFORE_HELLO))
         self.connect = connect = protocol.decode_params(Connect, "connect", request.params)
-        gateway, place = self.gateway, self.place
+        gateway, place = self.gateway, self.origin
         near = is_within(place.address, gateway.settings.nodes.pairing.auto_approve_cidrs)
         is_sure = auth.is_beyond_guessing(gateway.auth, connect, self._known_device())
         async with gateway.logins.turn(place, is_sure=is_sure) as locked_s:
@@ -205,7 +205,7 @@ class GatewayConnection:
 
     def _known_device(self) -> auth.KnownDevice | None:
         device = self.connect.device
-        return self.gateway.devices.known(device.id) if device is not None else None
+        return self.gateway.devices.facts_about(device.id) if device is not None else None
 
     def _first(self, text: str) -> RequestFrame:
         try:

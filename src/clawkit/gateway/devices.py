@@ -36,7 +36,7 @@ CREATE TABLE pending (id TEXT PRIMARY KEY, at_ms INTEGER NOT NULL, body BLOB NOT
 """
 
 
-class About(Struct, frozen=True, rename="camel", omit_defaults=True):
+class DeviceInfo(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A device's description of itself."""
 
     device_id: str
@@ -53,7 +53,7 @@ class PendingDevice(Struct, frozen=True):
     """A request for approval."""
 
     id: str
-    about: About
+    about: DeviceInfo
     role: Role
     scopes: tuple[str, ...]
     at_ms: int
@@ -100,7 +100,7 @@ class PairedNode(Struct):
 class Paired(Struct):
     """A paired device."""
 
-    about: About
+    about: DeviceInfo
     created_ms: int
     approved_ms: int
     seen_ms: int
@@ -126,12 +126,12 @@ class Paired(Struct):
         return {**shown, **role, "approvedVia": self.via, **times, "tokens": tokens}
 
 
-def describe(connect: Connect, address: str) -> About:
+def describe(connect: Connect, address: str) -> DeviceInfo:
     client, device = connect.client, connect.device
     if device is None:
         raise ValueError("the client has no device")
     about = (client.platform, client.device_family, client.id, client.mode, client.display_name)
-    return About(device.id, device.public_key, *about, address)
+    return DeviceInfo(device.id, device.public_key, *about, address)
 
 
 def load_key(path: str) -> bytes:
@@ -159,7 +159,7 @@ class Devices:
     def close(self) -> None:
         self._database.close()
 
-    def known(self, device: str) -> KnownDevice | None:
+    def facts_about(self, device: str) -> KnownDevice | None:
         """The facts about a device for a decision; None if it is not paired."""
         try:
             found = self.get(device)
@@ -184,15 +184,17 @@ class Devices:
         held = (each.tokens.get("operator") for each in self.paired())
         return any(each is not None and same(hashed, each.hash) for each in held)
 
-    def request(self, about: About, role: Role, scopes: Sequence[str], now: int) -> PendingDevice:
+    def request(
+        self, info: DeviceInfo, role: Role, scopes: Sequence[str], now: int
+    ) -> PendingDevice:
         """Store a request for approval; a repeated one is not stored again."""
-        wanted = (about.device_id, role, tuple(scopes))
+        wanted = (info.device_id, role, tuple(scopes))
         for each in self.pending(now):
             if (each.about.device_id, each.role, each.scopes) == wanted:
                 return each
-        is_repair = self.known(about.device_id) is not None
-        made = PendingDevice(str(uuid.uuid4()), about, role, tuple(scopes), now, is_repair)
-        same = [each.id for each in self.pending(now) if each.about.remote_ip == about.remote_ip]
+        is_repair = self.facts_about(info.device_id) is not None
+        made = PendingDevice(str(uuid.uuid4()), info, role, tuple(scopes), now, is_repair)
+        same = [each.id for each in self.pending(now) if each.about.remote_ip == info.remote_ip]
         with self._database.writing() as db:
             # Drop the oldest, first of the same address: strangers must not block new requests or
             # displace waiting ones.
@@ -224,21 +226,21 @@ class Devices:
             db.execute("DELETE FROM pending WHERE id = ?", (request_id,))
 
     def approve(
-        self, about: About, role: Role, scopes: Sequence[str], now: int, via: Via
+        self, info: DeviceInfo, role: Role, scopes: Sequence[str], now: int, via: Via
     ) -> Paired:
         """Approve a device for a role and scopes, in addition to existing ones."""
         with self._database.writing() as db:
             try:
-                device = _find(db, about.device_id)
+                device = _find(db, info.device_id)
             except NotFoundError:
-                device = Paired(about, now, now, now, via)
-            device.about, device.approved_ms, device.via = about, now, via
+                device = Paired(info, now, now, now, via)
+            device.about, device.approved_ms, device.via = info, now, via
             old = device.tokens.get(role) or DeviceToken((), "", "", now)
             wider = tuple(dict.fromkeys((*old.scopes, *scopes)))
             self._renew(device, role, wider, now, old.generation or uuid.uuid4().hex)
             _put(db, device)
         for each in self.pending(now):
-            if each.about.device_id == about.device_id:
+            if each.about.device_id == info.device_id:
                 self.drop_pending(each.id)
         return device
 

@@ -76,36 +76,38 @@ def message_number(session: str, id_: str | None) -> int | None:
     return int(number) if is_number and of == session else None
 
 
-def _body(said: Message) -> dict[str, Any]:
-    if isinstance(said, User):
-        words = [part.text for part in said.content if isinstance(part, Text)]
-        is_plain = len(words) == len(said.content)
-        content: Any = "\n".join(words) if is_plain else blocks(said.content)
-        body = {"role": "user", "content": content, "timestamp": said.at_ms}
-        return body | ({"idempotencyKey": f"{said.ids[0]}:user"} if said.ids else {})
-    if isinstance(said, ToolResult):
+def _body(message: Message) -> dict[str, Any]:
+    if isinstance(message, User):
+        words = [part.text for part in message.content if isinstance(part, Text)]
+        is_plain = len(words) == len(message.content)
+        content: Any = "\n".join(words) if is_plain else blocks(message.content)
+        body = {"role": "user", "content": content, "timestamp": message.at_ms}
+        return body | ({"idempotencyKey": f"{message.ids[0]}:user"} if message.ids else {})
+    if isinstance(message, ToolResult):
         return {
             "role": "toolResult",
-            "toolCallId": said.call_id,
-            "toolName": said.tool,
-            "content": blocks(said.content),
-            "details": said.details,
-            "isError": said.is_error,
-            "timestamp": said.at_ms,
+            "toolCallId": message.call_id,
+            "toolName": message.tool,
+            "content": blocks(message.content),
+            "details": message.details,
+            "isError": message.is_error,
+            "timestamp": message.at_ms,
         }
-    if isinstance(said, Assistant):
-        return _answer(said)
-    return {"role": "system", "content": said.text, "timestamp": said.at_ms}
+    if isinstance(message, Assistant):
+        return _answer(message)
+    return {"role": "system", "content": message.text, "timestamp": message.at_ms}
 
 
-def _answer(said: Assistant) -> dict[str, Any]:
-    provider, model = split_model(said.model)
-    content = [_part(each) for each in said.content if not isinstance(each, Thinking) or each.text]
-    body: dict[str, Any] = {"role": "assistant", "content": content, "api": said.api}
-    body |= {"provider": provider, "model": model, "timestamp": said.at_ms}
-    body |= {"usage": {**tokens(said.usage), "cost": {"total": said.usage.cost}}}
-    body |= {"stopReason": _STOPS.get(said.stop, said.stop)}
-    return body | ({"errorMessage": said.error} if said.error else {})
+def _answer(message: Assistant) -> dict[str, Any]:
+    provider, model = split_model(message.model)
+    content = [
+        _part(each) for each in message.content if not isinstance(each, Thinking) or each.text
+    ]
+    body: dict[str, Any] = {"role": "assistant", "content": content, "api": message.api}
+    body |= {"provider": provider, "model": model, "timestamp": message.at_ms}
+    body |= {"usage": {**tokens(message.usage), "cost": {"total": message.usage.cost}}}
+    body |= {"stopReason": _STOPS.get(message.stop, message.stop)}
+    return body | ({"errorMessage": message.error} if message.error else {})
 
 
 def tokens(usage: Usage) -> dict[str, int]:
@@ -153,7 +155,7 @@ class ShelvedMessages(Struct, frozen=True):
 NO_SUMMARY: dict[str, Any] = {"path": "", "count": 0, "recent": []}
 
 
-class Shelf:
+class SessionList:
     """Finds and lists the sessions of all agents."""
 
     def __init__(self, gateway: Gateway, model: Model | None = None) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from clawkit.automation import heartbeat_facts, keep_heartbeat
 from clawkit.content import Source, Text, User
 from clawkit.cron import heartbeat
 from clawkit.cron.jobs import Job
@@ -22,11 +21,12 @@ from clawkit.gateway.open_agent import Opening
 from clawkit.gateway.protocol import GatewayError, now_ms
 from clawkit.gateway.scopes import READ
 from clawkit.gateway.wake_ups import WakeUps
+from clawkit.session_cron import heartbeat_facts, keep_heartbeat
 from clawkit.sessions.protocols import session_key
 from clawkit.text import one_line, parse_time
 
 if TYPE_CHECKING:
-    from clawkit.gateway.job_runner import Automation
+    from clawkit.gateway.job_runner import JobRunner
     from clawkit.gateway.server import Gateway
     from clawkit.tools.heartbeat_respond import Params
 
@@ -67,11 +67,11 @@ class Reply:
 class Heartbeats:
     """Executes the jobs of heartbeats and wake-ups."""
 
-    def __init__(self, gateway: Gateway, automation: Automation) -> None:
-        self._gateway, self._automation = gateway, automation
+    def __init__(self, gateway: Gateway, job_runner: JobRunner) -> None:
+        self._gateway, self._job_runner = gateway, job_runner
         self._changed = asyncio.Event()
         self._known: dict[str, heartbeat.BeatFacts] = {}
-        self.wake_ups = WakeUps(gateway, automation)
+        self.wake_ups = WakeUps(gateway, job_runner)
 
     def look(self) -> None:
         """Request a check of the settings."""
@@ -90,7 +90,7 @@ class Heartbeats:
                     await self._changed.wait()
 
     def keep(self) -> None:
-        cron, ids = self._automation.jobs(), self._gateway.loaded.config.agents.ids()
+        cron, ids = self._job_runner.jobs(), self._gateway.loaded.config.agents.ids()
         for agent in ids:
             keep_heartbeat(cron, agent, self.facts(agent)[0])
         for row in cron.store.declared("heartbeat:") if cron.store.exists else ():
@@ -98,7 +98,7 @@ class Heartbeats:
                 cron.adjust(row, replace(row.job, enabled=False))
 
     def facts(self, agent: str) -> tuple[heartbeat.BeatFacts, str]:
-        loaded, cron = self._gateway.loaded, self._automation.jobs()
+        loaded, cron = self._gateway.loaded, self._job_runner.jobs()
         mask = self._gateway.redactor.text
         found = heartbeat_facts(loaded, cron, self._gateway.store, agent, mask)
         self._known[agent] = found[0]
@@ -119,12 +119,12 @@ class Heartbeats:
         return shown | more | {"prompt": settings.prompt or heartbeat.PROMPT} if details else shown
 
     async def work(self, row: JobRow, run: CronRun, begin: Callable[[], None]) -> Outcome:
-        agent = self._automation.agent_of(row.job)
+        agent = self._job_runner.agent_of(row.job)
         if run.text:
             return await self.wake_ups.turn(row.job, run, run.text, begin)
         key, (facts, summary) = self._session_of(agent), self.facts(agent)
-        beats = [each for each in self._automation.store.history(row.job.id)[0] if not each.session]
-        places = map(self._gateway.live.find, (key, self._automation.main_of(agent)))
+        beats = [each for each in self._job_runner.store.history(row.job.id)[0] if not each.session]
+        places = map(self._gateway.live.find, (key, self._job_runner.main_of(agent)))
         is_late = any(each.begun and run.due_ms < each.ended_ms <= facts.now_ms for each in beats)
         is_busy = is_late or any(there is not None and there.has_turns for there in places)
         facts = replace(facts, is_asked=run.why == "manual", is_busy=is_busy)
@@ -172,12 +172,12 @@ class Heartbeats:
         opening = Opening(
             settings.model or "",
             is_light=settings.light_context,
-            approver=self._automation.approver_of(job) if is_own else None,
+            approver=self._job_runner.approver_of(job) if is_own else None,
             heartbeat=reply if is_own else None,
         )
         words = tuple(map(Text, heartbeat.write_message(facts, summary)))
         said = User(words, now_ms(), Source("cron", (run.id,), ("Heartbeat",)))
-        outcome = await self._automation.turn(
+        outcome = await self._job_runner.turn(
             key,
             said,
             begin,
@@ -189,15 +189,15 @@ class Heartbeats:
         return await self._conclude(job, outcome, reply)
 
     async def _conclude(self, job: Job, outcome: Outcome, reply: Reply) -> Outcome:
-        store, name, given = self._automation.store, f"heartbeat:{job.agent_id}", reply.given
+        store, name, given = self._job_runner.store, f"heartbeat:{job.agent_id}", reply.given
         own = store.fact(name)
         if outcome.status != "ok":
             if outcome.reason in heartbeat.STOPPED_BY:
                 said = _STOPPED.format(job.agent_id, outcome.error)
                 store.set_fact(name, own | {"paused": one_line(said, 500)})
                 self.look()
-                main, title = self._automation.main_of(job.agent_id), "Heartbeats are paused"
-                await self._automation.announce(main, title, "about its heartbeats", said)
+                main, title = self._job_runner.main_of(job.agent_id), "Heartbeats are paused"
+                await self._job_runner.announce(main, title, "about its heartbeats", said)
             return outcome
         if given is None:
             summary = one_line(without_token(outcome.text), 500)
@@ -208,7 +208,7 @@ class Heartbeats:
         store.set_fact(name, own | {"summary": mask(given.summary), "scratch": scratch})
         if reply.delay_ms:
             with suppress(NotFoundError):
-                self._automation.jobs().next_check(job.id, reply.delay_ms)
+                self._job_runner.jobs().next_check(job.id, reply.delay_ms)
         text = (given.notification_text if given.notify else "") or given.summary
         mark = f"[{given.outcome}{', urgent' if given.priority == 'high' else ''}]"
         why = f" ({given.reason})" if given.reason else ""
@@ -226,7 +226,7 @@ class Heartbeats:
 
     def last(self) -> dict[str, Any] | None:
         """The last heartbeat of all agents."""
-        store = self._automation.store
+        store = self._job_runner.store
         rows = store.declared("heartbeat:") if store.exists else []
         runs = [
             run for row in rows for run in store.history(row.job.id)[0] if heartbeat.is_told(run)

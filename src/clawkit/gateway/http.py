@@ -22,7 +22,7 @@ from clawkit.errors import ClawkitError
 from clawkit.gateway.auth import AuthPolicy, same
 from clawkit.gateway.limits import LoginLimiter
 from clawkit.gateway.metrics import CONTENT_TYPE, OTHER
-from clawkit.gateway.origin import Place
+from clawkit.gateway.origin import RequestOrigin
 from clawkit.gateway.protocol import GatewayError, Ignored, Short, encode, ignored
 from clawkit.version import __version__
 
@@ -100,7 +100,7 @@ class Door(Protocol):
     auth: AuthPolicy
     logins: LoginLimiter
 
-    def place_of(self, scope: Mapping[str, Any]) -> Place: ...
+    def place_of(self, scope: Mapping[str, Any]) -> RequestOrigin: ...
 
 
 async def check_login(
@@ -209,7 +209,7 @@ async def _history(gateway: Gateway, request: Request) -> Response:
     newer = 0
     if query.cursor is not None:
         newer = gateway.store.page(session.id, 1, upto=query.cursor - 1, tools=True).newer
-    page = gateway.shelf.messages(session, query.limit, newer)
+    page = gateway.session_list.messages(session, query.limit, newer)
     has_more = page.next_offset is not None
     cursor = str(page.messages[0]["__openclaw"]["seq"]) if has_more else None
     shown = {"sessionKey": key, "items": page.messages, "messages": page.messages}

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from clawkit.agent.events import no_listener
 from clawkit.agent.model import default_model
-from clawkit.automation import WEB_ANSWER, cron_store, leave, lost_tools
 from clawkit.bundled import search_services, select_models
 from clawkit.config.secrets import resolve
 from clawkit.config.sections.gateway import Cron
@@ -50,6 +49,7 @@ from clawkit.gateway.watched_commands import Watches
 from clawkit.gateway.webhook_turns import OWN_SESSIONS, carry_out
 from clawkit.runtime import Toolkit, external_tools
 from clawkit.services import Services
+from clawkit.session_cron import WEB_ANSWER, cron_store, leave, lost_tools
 from clawkit.sessions.keys import parse_key
 from clawkit.sessions.protocols import session_key
 from clawkit.text import cut, one_line, parse_time, quote
@@ -98,10 +98,10 @@ class Unattended:
         return await self._gateway.desk.ask(request)
 
 
-def is_granted(request: Question, grants: Sequence[str], place: str) -> bool:
+def is_granted(request: Question, grants: Sequence[str], workspace: str) -> bool:
     """Whether a question is about exactly a granted command under the usual conditions: another
-    directory than `place`, other variables or more access are not granted."""
-    is_here = os.path.realpath(request.cwd or place) == os.path.realpath(place)
+    directory than `workspace`, other variables or more access are not granted."""
+    is_here = os.path.realpath(request.cwd or workspace) == os.path.realpath(workspace)
     return request.tool == "exec" and request.plain and is_here and request.command in grants
 
 
@@ -120,7 +120,7 @@ def _refuse(lost: Sequence[str]) -> None:
         )
 
 
-class Automation:
+class JobRunner:
     """The jobs of the gateway: creates and runs them, and notifies clients."""
 
     def __init__(self, gateway: Gateway) -> None:
@@ -320,7 +320,7 @@ class Automation:
     async def turn(
         self,
         key: str,
-        said: User,
+        message: User,
         begin: Callable[[], None],
         *,
         job: str,
@@ -346,7 +346,7 @@ class Automation:
             run = await live.start(
                 key,
                 run_id,
-                said,
+                message,
                 owner=owner,
                 mode="followup",
                 timeout_s=timeout_s,
@@ -411,12 +411,12 @@ class Automation:
             yield kit
 
     async def _call(
-        self, job: Job, tool: str, given: dict[str, Any], begin: Callable[[], None]
+        self, job: Job, tool: str, params: dict[str, Any], begin: Callable[[], None]
     ) -> Outcome:
         """One tool call under the policy of the agent, without asking anyone."""
         async with self.toolkit(job, tool) as kit:
             begin()
-            result = await kit.call(tool, given)
+            result = await kit.call(tool, params)
         text, details = cut(result.as_text(), MAX_SUMMARY), result.details
         code, status = details.get("exitCode"), details.get("status")
         if result.is_error or status not in ("completed", "ok") or code not in (None, 0):
@@ -436,8 +436,8 @@ class Automation:
             return job.session_key
         return self.main_of(agent)
 
-    async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
-        if place.mode == "webhook":
+    async def deliver(self, job: Job, run: CronRun, text: str, destination: Destination) -> str:
+        if destination.mode == "webhook":
             settings, loaded = self.settings, self._gateway.loaded
             env, given = {**os.environ, **loaded.env}, settings.webhook_token
             try:
@@ -445,11 +445,11 @@ class Automation:
             except SecretError as error:
                 raise ToolError(f"cron.webhookToken: {error}") from None
             payload = show_run(run) | {"text": text}
-            return await post_outcome(place.to, payload, token, settings.webhook_ssrf_policy)
+            return await post_outcome(destination.to, payload, token, settings.webhook_ssrf_policy)
         is_hook = isinstance(job.payload, HookPayload)
         title = f"{'Hook' if is_hook else 'Job'} {one_line(job.title, 60)}: {one_line(text, 200)}"
         try:
-            key = self._target(job, place.to)
+            key = self._target(job, destination.to)
         except GatewayError as error:
             raise ToolError(error.message) from None
         what = f"a report of the scheduled job {job.title!r}"
@@ -458,16 +458,16 @@ class Automation:
             text = wrap_external(text, f"answer of the hook {job.title}", MAX_SUMMARY)
         return await self.announce(key, title, what, text)
 
-    async def announce(self, key: str, title: str, what: str, text: str) -> str:
+    async def announce(self, key: str, title: str, label: str, text: str) -> str:
         """Add a report for people to a session, without a turn. Returns the id of the message.
         Raises `ToolError`."""
-        words = f"{_RESULT.format(what)}\n\n{quote(without_token(text) or text)}"
+        words = f"{_RESULT.format(label)}\n\n{quote(without_token(text) or text)}"
         receipt = uuid.uuid4().hex
         said = User((Text(words),), now_ms(), Source("cron", titles=(title,)), (receipt,))
         try:
             await self._gateway.live.note(key, said, owner=True)
         except ConflictError:  # another process has it open
-            return self.leave(key, parse_key(key).agent, one_line(what, 120), text)
+            return self.leave(key, parse_key(key).agent, one_line(label, 120), text)
         except (ClawkitError, GatewayError) as error:
             raise ToolError(str(error)) from None
         return receipt

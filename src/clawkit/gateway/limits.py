@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from clawkit.config.sections.gateway import RateLimit
-from clawkit.gateway.origin import Place
+from clawkit.gateway.origin import RequestOrigin
 
 MAX_UNAUTHENTICATED = 32
 """Maximum connections per address."""
@@ -44,36 +44,36 @@ class LoginLimiter:
         self._turns: dict[str, _Turns] = {}
 
     @asynccontextmanager
-    async def turn(self, place: Place, *, is_sure: bool = False) -> AsyncIterator[float]:
+    async def turn(self, origin: RequestOrigin, *, is_sure: bool = False) -> AsyncIterator[float]:
         """Check a secret inside this block: logins of an address run one after another, with
         delays, unless `is_sure` that it is not a guess. Yields the seconds until the next attempt
         is allowed; 0 for now."""
         if is_sure:
             yield 0.0
             return
-        turns = self._turns.setdefault(place.who, _Turns())
+        turns = self._turns.setdefault(origin.who, _Turns())
         if turns.count >= _MAX_TURNS:
             yield _MAX_DELAY_S
             return
         turns.count += 1
         try:
             async with turns.lock:
-                yield self.locked_s(place)
+                yield self.locked_s(origin)
         finally:
             turns.count -= 1
             if not turns.count:
-                del self._turns[place.who]
+                del self._turns[origin.who]
 
-    def locked_s(self, place: Place) -> float:
+    def locked_s(self, origin: RequestOrigin) -> float:
         """Seconds until the address may try again; 0 for now."""
-        left = self._locked.get(place.who, 0.0) - self._clock()
+        left = self._locked.get(origin.who, 0.0) - self._clock()
         if left <= 0:
-            self._locked.pop(place.who, None)
+            self._locked.pop(origin.who, None)
         return max(0.0, left)
 
-    def fail(self, place: Place) -> float:
+    def fail(self, origin: RequestOrigin) -> float:
         """Count a wrong secret; returns the seconds to wait before answering."""
-        now, who = self._clock(), place.who
+        now, who = self._clock(), origin.who
         failures = self._failures.setdefault(who, deque(maxlen=self._limit.max_attempts))
         self._failures.move_to_end(who)
         while failures and failures[0] <= now - self._limit.window_ms / 1000:
@@ -81,7 +81,7 @@ class LoginLimiter:
         failures.append(now)
         if len(self._failures) > _MAX_ADDRESSES:
             self._failures.popitem(last=False)
-        if self._limit.exempt_loopback and place.is_local:
+        if self._limit.exempt_loopback and origin.is_local:
             doubled: float = _FIRST_DELAY_S * 2 ** (len(failures) - 1)
             return min(doubled, _MAX_DELAY_S)
         if len(failures) >= self._limit.max_attempts:

@@ -25,8 +25,8 @@ Labels = tuple[str, ...]
 class MetricCounter:
     """A counter by label values."""
 
-    def __init__(self, name: str, about: str, labels: Sequence[str] = ()) -> None:
-        self.name, self.about, self.labels = f"{_PREFIX}{name}", about, tuple(labels)
+    def __init__(self, name: str, help_text: str, labels: Sequence[str] = ()) -> None:
+        self.name, self.help_text, self.labels = f"{_PREFIX}{name}", help_text, tuple(labels)
         self._values: dict[Labels, float] = {} if labels else {(): 0.0}
 
     def add(self, *values: str, by: float = 1.0) -> None:
@@ -34,7 +34,7 @@ class MetricCounter:
         self._values[key] = self._values.get(key, 0.0) + by
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.about, "counter")
+        yield from _head(self.name, self.help_text, "counter")
         for values, count in self._values.items():
             yield _sample(self.name, zip(self.labels, values, strict=True), count)
 
@@ -43,9 +43,9 @@ class MetricHistogram:
     """A histogram of durations in seconds, by label values."""
 
     def __init__(
-        self, name: str, about: str, buckets: Sequence[float], labels: Sequence[str] = ()
+        self, name: str, help_text: str, buckets: Sequence[float], labels: Sequence[str] = ()
     ) -> None:
-        self.name, self.about, self.labels = f"{_PREFIX}{name}", about, tuple(labels)
+        self.name, self.help_text, self.labels = f"{_PREFIX}{name}", help_text, tuple(labels)
         self._buckets = tuple(buckets)
         self._counts: dict[Labels, list[int]] = {}
         self._sums: dict[Labels, float] = {}
@@ -57,7 +57,7 @@ class MetricHistogram:
         self._sums[key] = self._sums.get(key, 0.0) + seconds
 
     def lines(self) -> Iterator[str]:
-        yield from _head(self.name, self.about, "histogram")
+        yield from _head(self.name, self.help_text, "histogram")
         bounds = [*map(_number, self._buckets), "+Inf"]
         for values, counts in self._counts.items():
             labels = list(zip(self.labels, values, strict=True))
@@ -114,14 +114,14 @@ class Metrics:
         return "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
 
 
-def _bounded(known: Mapping[Labels, object], values: Labels) -> Labels:
-    if values in known or not values or len(known) < MAX_SERIES:
+def _bounded(series: Mapping[Labels, object], values: Labels) -> Labels:
+    if values in series or not values or len(series) < MAX_SERIES:
         return values
     return (OTHER,) * len(values)
 
 
-def _head(name: str, about: str, kind: str) -> Iterator[str]:
-    yield f"# HELP {name} {about}"
+def _head(name: str, help_text: str, kind: str) -> Iterator[str]:
+    yield f"# HELP {name} {help_text}"
     yield f"# TYPE {name} {kind}"
 
 

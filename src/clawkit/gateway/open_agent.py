@@ -32,9 +32,9 @@ def shutting_down() -> GatewayError:
     return GatewayError("UNAVAILABLE", "the gateway is shutting down", details, retry_ms=1000)
 
 
-def merged(lent: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
-    """The merged overrides that clients have lent to a session."""
-    return {name: value for each in lent.values() for name, value in each.items()}
+def merged(overrides: Mapping[object, Mapping[str, Any]]) -> dict[str, Any]:
+    """The merged overrides that clients have set for a session."""
+    return {name: value for each in overrides.values() for name, value in each.items()}
 
 
 class Opening(Struct, frozen=True):
@@ -123,7 +123,7 @@ class Open:
         is_active = delegation is not None and delegation.subagents.active(agent.session_id)
         return bool(is_active) or agent.has_results
 
-    async def rest(self) -> None:
+    async def wait_idle(self) -> None:
         """Wait until it has no turns; waiters continue in order of arrival."""
         async with self._door:
             while self.has_turns:
@@ -136,7 +136,7 @@ class Open:
         if self._users or self.has_subagents:
             return True
         run = self.agent.kit.run
-        if not isinstance(run.services, Services) or not run.services.is_made(Commands):
+        if not isinstance(run.services, Services) or not run.services.is_created(Commands):
             return False
         commands = run.services[Commands].all(owner_of(run.scope))
         return any(each.exit is None for each in commands)

@@ -83,7 +83,7 @@ class HttpTurn(ABC):
         self._made_at = now_ms() // 1000
 
     @abstractmethod
-    def whole(self) -> dict[str, Any]:
+    def full_response(self) -> dict[str, Any]:
         """The answer to a request that does not stream."""
 
     @abstractmethod
@@ -116,7 +116,7 @@ class HttpTurn(ABC):
             await self._stop()
         if self.failure:
             raise http.HttpError(500, "api_error", self.failure)
-        return http.answer(self.whole())
+        return http.answer(self.full_response())
 
     async def _stream(self) -> AsyncIterator[bytes]:
         try:
@@ -236,7 +236,7 @@ class CompletionTurn(HttpTurn):
         head = {"id": f"chatcmpl_{self.run.id}", "object": kind, "created": self._made_at}
         return head | {"model": self._body.model, "choices": [choice]}
 
-    def whole(self) -> dict[str, Any]:
+    def full_response(self) -> dict[str, Any]:
         message = {"role": "assistant", "content": self.run.text}
         shown = self._part("chat.completion", "message", message, "stop")
         return shown | {"usage": self.usage(*_USAGE)}
@@ -335,7 +335,7 @@ class ResponseTurn(HttpTurn):
     space = "openresponses"
     _number = 0
 
-    def whole(self) -> dict[str, Any]:
+    def full_response(self) -> dict[str, Any]:
         return self._response("completed")
 
     def _response(self, status: str, error: str = "") -> dict[str, Any]:
@@ -370,7 +370,7 @@ class ResponseTurn(HttpTurn):
         yield self._event("content_part.done", **item, part=_part(text))
         done = self._item("completed", text)
         yield self._event("output_item.done", output_index=0, item=done)
-        yield self._event("completed", response=self.whole())
+        yield self._event("completed", response=self.full_response())
 
     def _event(self, name: str, **fields: Any) -> bytes:
         kind = f"response.{name}"

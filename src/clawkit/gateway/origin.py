@@ -36,7 +36,7 @@ NO_TLS = "gateway.tls is enabled, and the connection is not encrypted"
 BAD_ORIGIN = "origin not allowed; add it to gateway.controlUi.allowedOrigins"
 
 
-class Place(Struct, frozen=True):
+class RequestOrigin(Struct, frozen=True):
     """Where a request comes from; if `refused` is set, it must not be served."""
 
     address: str
@@ -107,7 +107,7 @@ def own_names() -> tuple[str, ...]:
     return (name, f"{name}.local") if name else ()
 
 
-def locate_request(policy: OriginPolicy, scope: Mapping[str, Any]) -> Place:
+def locate_request(policy: OriginPolicy, scope: Mapping[str, Any]) -> RequestOrigin:
     """Judge a request by its ASGI scope."""
     headers: dict[str, list[str]] = {}
     for name, value in scope["headers"]:
@@ -116,21 +116,21 @@ def locate_request(policy: OriginPolicy, scope: Mapping[str, Any]) -> Place:
     return locate(policy, peer[0] if peer else "", headers)
 
 
-def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> Place:
+def locate(policy: OriginPolicy, peer: str, headers: Mapping[str, list[str]]) -> RequestOrigin:
     """Judge a request by its peer address and its headers, whose names are in lower case."""
     forwarded = any(name in _FORWARDED or name.startswith(_PREFIXES) for name in headers)
     is_proxy = is_within(peer, policy.trusted_proxies)
     if forwarded and not is_proxy:
-        return Place(peer, refused=UNTRUSTED)
+        return RequestOrigin(peer, refused=UNTRUSTED)
     address = _behind(policy, peer, headers) if forwarded else peer
     is_browser = "origin" in headers
     host = _only(headers, "host")
     # A remote proxy may forward any name. Locally, a browser can forge proxy headers.
     if (not forwarded or is_loopback(peer)) and not _is_own_host(policy, host):
-        return Place(address, is_browser=is_browser, refused=BAD_HOST)
+        return RequestOrigin(address, is_browser=is_browser, refused=BAD_HOST)
     bad = is_browser and not _is_own_origin(policy, _only(headers, "origin"), host)
     is_local = not is_proxy and is_loopback(peer)
-    return Place(
+    return RequestOrigin(
         address, is_local, is_browser, bad_origin=bad, user=find_user(policy, peer, headers)
     )
 

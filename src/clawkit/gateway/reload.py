@@ -94,9 +94,9 @@ class ConfigWatch:
         """Why the file is not in force."""
         self.waiting: list[str] = []
         """The changed settings that need a restart."""
-        self.found = gateway.loaded
+        self.last_valid = gateway.loaded
         """The file when it was last valid."""
-        self._seen = self._stamp()
+        self._last_stamp = self._stamp()
         self._reading = asyncio.Lock()
         """Keeps reads and their application in order."""
 
@@ -128,9 +128,9 @@ class ConfigWatch:
             return
         while True:
             await asyncio.sleep(POLL_S)
-            if (now := self._stamp()) != self._seen:
+            if (now := self._stamp()) != self._last_stamp:
                 await asyncio.sleep(SETTLE_S)
-                if self._stamp() == now != self._seen:  # and no request has applied it
+                if self._stamp() == now != self._last_stamp:  # and no request has applied it
                     await self.reload()
                     if self.mode == "restart" and self.waiting:
                         self._gateway.request_restart("the configuration has changed")
@@ -143,13 +143,13 @@ class ConfigWatch:
             try:
                 self._take(*await in_thread(self._read))
                 await self._gateway.live.sweep(0.0)
-                self._gateway.automation.look()
+                self._gateway.job_runner.look()
             except (ConfigError, SecretError) as error:
                 unread = (Issue("gateway.auth", str(error)),)
                 self.issues = error.issues if isinstance(error, ConfigError) else unread
                 log.error("the changed configuration is invalid and not used: %s", error)
             # Changes after the read must still be detected.
-            self._seen = {name: seen.get(name, at) for name, at in self._stamp().items()}
+            self._last_stamp = {name: seen.get(name, at) for name, at in self._stamp().items()}
             if (self.issues, self.waiting) != before or not self.issues:
                 self._tell()
 
@@ -161,11 +161,11 @@ class ConfigWatch:
         gateway.redactor.learn(known_secrets(found))
         return found, self.needing_restart(found)
 
-    def _take(self, found: Loaded, waiting: list[Path]) -> None:
-        gateway, self.found = self._gateway, found
+    def _take(self, loaded: Loaded, waiting: list[Path]) -> None:
+        gateway, self.last_valid = self._gateway, loaded
         self.issues, self.waiting = (), [*map(format_path, waiting)]
         if self.mode != "restart":
-            gateway.take(combine(found, self._started))
+            gateway.take(combine(loaded, self._started))
         log.info("the configuration was reloaded")
         for path in self.waiting:
             log.warning("the change of %s needs a restart: clawkit gateway restart", path)
@@ -175,5 +175,6 @@ class ConfigWatch:
         problem = str(ConfigError(self.issues)) if self.issues else ""
         note_config(problem, self.waiting, gateway.loaded.files)
         # While the file is invalid, this is the hash of the last valid one.
-        about = {"path": self.file, "hash": hash_text(gateway.key, self.found.text), "ts": now_ms()}
+        digest = hash_text(gateway.key, self.last_valid.text)
+        about = {"path": self.file, "hash": digest, "ts": now_ms()}
         gateway.hub.broadcast("config.changed", about | shown)

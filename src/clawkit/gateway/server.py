@@ -31,11 +31,10 @@ from clawkit.gateway.approvals import ApprovalDesk
 from clawkit.gateway.auth import AuthPolicy, Mode
 from clawkit.gateway.connection import GatewayConnection
 from clawkit.gateway.devices import Devices, load_key
-from clawkit.gateway.formats import Shelf
+from clawkit.gateway.formats import SessionList
 from clawkit.gateway.http import NOT_HERE, denied_tools, routes
 from clawkit.gateway.hub import EVENTS, Hub
-from clawkit.gateway.job_runner import Automation
-from clawkit.gateway.ledger import RunLedger
+from clawkit.gateway.job_runner import JobRunner
 from clawkit.gateway.limits import CallLimiter, LoginLimiter, PendingLogins
 from clawkit.gateway.log import GatewayLog
 from clawkit.gateway.login_codes import LoginCodes
@@ -43,9 +42,16 @@ from clawkit.gateway.methods import METHODS
 from clawkit.gateway.methods.status import health
 from clawkit.gateway.metrics import Metrics
 from clawkit.gateway.nodes import Nodes
-from clawkit.gateway.origin import OriginPolicy, Place, check_policy, locate_request, own_names
+from clawkit.gateway.origin import (
+    OriginPolicy,
+    RequestOrigin,
+    check_policy,
+    locate_request,
+    own_names,
+)
 from clawkit.gateway.protocol import TICK_MS, now_ms
 from clawkit.gateway.reload import ConfigWatch
+from clawkit.gateway.run_store import GatewayRunStore
 from clawkit.gateway.scopes import READ
 from clawkit.gateway.session_events import GatewayRun
 from clawkit.gateway.tool_control import SessionControl
@@ -159,8 +165,8 @@ class Gateway:
         self.log = GatewayLog(os.path.join(home(os.environ), "logs"), self.redactor)
         store = locate_store(loaded.config.session.store, os.environ)
         self.store = SessionStore(store, self.redactor.text)
-        self.ledger = RunLedger(os.path.join(place, "runs.sqlite"), self.redactor.text)
-        self.shelf = Shelf(self, model)
+        self.run_store = GatewayRunStore(os.path.join(place, "runs.sqlite"), self.redactor.text)
+        self.session_list = SessionList(self, model)
         pending = PendingStore(waiting_file(os.environ))
         self.desk = ApprovalDesk(pending, self)
         approver = chats.wrap(self.desk) if chats is not None else self.desk
@@ -175,7 +181,7 @@ class Gateway:
         """Restarts the server; None if another program controls it."""
         self._restart: asyncio.TimerHandle | None = None
         self.watch = ConfigWatch(self)
-        self.automation = Automation(self)
+        self.job_runner = JobRunner(self)
         self.hooks = WebHooks(self)
         self._mcp: McpEndpoint | None = None
 
@@ -205,7 +211,7 @@ class Gateway:
     def take(self, loaded: Loaded) -> None:
         """Switch to another configuration. Running work keeps the old one."""
         self.loaded = loaded
-        self.shelf.forget()
+        self.session_list.forget()
         if self._mcp is not None:
             self._mcp.server.renew()
 
@@ -234,11 +240,11 @@ class Gateway:
     def uptime_ms(self) -> int:
         return round((time.monotonic() - self._started_at) * 1000)
 
-    def place_of(self, scope: Mapping[str, Any]) -> Place:
+    def place_of(self, scope: Mapping[str, Any]) -> RequestOrigin:
         """The origin of a request."""
         place = locate_request(self.origin, scope)
         if self.settings.tls.enabled and scope.get("scheme") not in ("https", "wss"):
-            return Place(place.address, refused=origin.NO_TLS)
+            return RequestOrigin(place.address, refused=origin.NO_TLS)
         return place
 
     def hello(self, client: GatewayConnection, auth: dict[str, Any]) -> dict[str, Any]:
@@ -261,7 +267,7 @@ class Gateway:
                 "uptimeMs": self.uptime_ms,
                 "sessionDefaults": {
                     "defaultAgentId": default,
-                    "modelConfigured": self.shelf.has_model(default),
+                    "modelConfigured": self.session_list.has_model(default),
                     "ownership": "sole",
                     "selectionRequired": False,
                     "mainKey": session.main_key,
@@ -293,7 +299,8 @@ class Gateway:
             words = Text(f"The gateway was restarted: {why}." + (f"\n{note}" if note else ""))
             source = Source("gateway", titles=(f"The gateway was restarted: {why}.",))
             run = GatewayRun(f"restart-{uuid.uuid4()}", session, owner=True)
-            self.ledger.add(run, self.ledger.pack(User((words,), now_ms(), source, (run.id,))))
+            body = self.run_store.pack(User((words,), now_ms(), source, (run.id,)))
+            self.run_store.add(run, body)
         loop, is_new = asyncio.get_running_loop(), self._restart is None
         delay_s = max(delay_s, _cooldown_s())
         if self._restart is None or loop.time() + delay_s < self._restart.when():
@@ -322,7 +329,7 @@ class Gateway:
     async def start(self) -> None:
         work = (
             *(self._tick(), self._sweep(), self.desk.watch()),
-            *(self.automation.run(), self.watch.watch()),
+            *(self.job_runner.run(), self.watch.watch()),
         )
         self._tasks = [asyncio.ensure_future(each) for each in work]
         await asyncio.sleep(0)  # now others can see that this process runs jobs
@@ -349,7 +356,7 @@ class Gateway:
     async def say_goodbye(self) -> None:
         """Let turns end, notify all clients of the shutdown, and disconnect them."""
         self.is_ready = False
-        self.automation.scheduler.pause()
+        self.job_runner.scheduler.pause()
         await self.live.drain()
         shown: dict[str, Any] = {"reason": "gateway stopping"}
         if self.is_restarting:
@@ -374,11 +381,11 @@ class Gateway:
         await asyncio.gather(*(services.close() for _, services in self.memories.values()))
         if self._mcp is not None:
             await self._mcp.server.close()
-        self.automation.store.close()
+        self.job_runner.store.close()
         self.devices.close()
         self.desk.store.close()
         self.store.close()
-        self.ledger.close()
+        self.run_store.close()
         if self.is_restarting:
             self.mark_restart()
         log.info("the gateway has stopped")

@@ -100,14 +100,14 @@ def service_name(env: Mapping[str, str]) -> str:
     return f"{NAME}-{digest[:8]}"
 
 
-def _systemd(env: Mapping[str, str], argv: Sequence[str], kept: Mapping[str, str]) -> ServiceFile:
+def _systemd(env: Mapping[str, str], argv: Sequence[str], extra: Mapping[str, str]) -> ServiceFile:
     name = service_name(env)
     own = env.get("HOME") or os.path.expanduser("~")
     base = env.get("XDG_CONFIG_HOME") or os.path.join(own, ".config")
     path = os.path.join(os.path.abspath(base), "systemd", "user", f"{name}.service")
     # systemd expands variables in arguments, but not in the program.
     command = " ".join((quote_unit(argv[0]), *(quote_unit(each, "$") for each in argv[1:])))
-    lines = [f"Environment={quote_unit(f'{key}={value}')}" for key, value in kept.items()]
+    lines = [f"Environment={quote_unit(f'{key}={value}')}" for key, value in extra.items()]
     environment = "\n".join(lines)
     parts = {"mark": MARK, "name": name, "command": command, "environment": environment}
     text = _UNIT.format(**parts, stop_s=STOP_S)
@@ -134,7 +134,7 @@ def quote_unit(text: str, doubled: str = "") -> str:
     return f'"{text}"'
 
 
-def _launchd(env: Mapping[str, str], argv: Sequence[str], kept: Mapping[str, str]) -> ServiceFile:
+def _launchd(env: Mapping[str, str], argv: Sequence[str], extra: Mapping[str, str]) -> ServiceFile:
     name = f"io.clawkit.{service_name(env)}"
     own = env.get("HOME") or os.path.expanduser("~")
     path = os.path.join(own, "Library", "LaunchAgents", f"{name}.plist")
@@ -142,7 +142,7 @@ def _launchd(env: Mapping[str, str], argv: Sequence[str], kept: Mapping[str, str
     agent = {
         "Label": name,
         "ProgramArguments": list(argv),
-        "EnvironmentVariables": dict(kept),
+        "EnvironmentVariables": dict(extra),
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": 10,

@@ -30,7 +30,7 @@ _COMMANDS = ("exec", "process", "code_execution")
 _KNOWN = ("exitCode", "durationMs", "cwd")
 """Reported facts about an ended command, if known."""
 _NEVER_PLAIN = (
-    *(events.Requested, events.Unanswered, events.ThinkingPiece, events.CallBegun),
+    *(events.RequestSent, events.RequestFailed, events.ThinkingPiece, events.CallBegun),
     *(events.CallWritten, events.ResultStored),
 )
 Status = Literal["running", "ok", "error", "aborted", "timeout"]
@@ -96,12 +96,12 @@ def is_plain(event: Event) -> bool:
     """Whether plain output shows or needs an event: answers with text, starts and failures of
     calls, news about earlier ones, and starts of sub-agents, which may ask questions."""
     match event:
-        case events.ToolHappened(event=happened):
+        case events.ToolEvent(event=happened):
             kind = happened["type"]
             return kind in ("start", "notice") or (kind == "end" and has_failed(happened))
-        case events.Answered(message=message):
+        case events.AnswerStored(message=message):
             return bool(message.text)
-        case events.SubagentHappened(event=inner):
+        case events.SubagentEvent(event=inner):
             return isinstance(inner, events.TurnStarted)
         case _:
             return not isinstance(event, _NEVER_PLAIN)
@@ -141,20 +141,20 @@ class EventReporter:
         match event:
             case events.TurnStarted(model=model):
                 self._start(model)
-            case events.Said() | events.ResultStored():
+            case events.MessageAdded() | events.ResultStored():
                 self._tell_message()
-            case events.Requested(model=model):
+            case events.RequestSent(model=model):
                 self._request(model)
-            case events.Voided():
+            case events.AnswerRestarted():
                 self._end_text()
                 self._is_replaced = True
-            case events.Answered(message=message):
+            case events.AnswerStored(message=message):
                 self._metrics.used(message.model, message.usage)
                 self._tell_message()
                 self._tell("usage", {"outputTokens": message.usage.output})
                 self._end_text()
                 self._answer += 1
-            case events.ToolHappened(event=details):
+            case events.ToolEvent(event=details):
                 self._tell_tool(details)
                 if details.get("type") == "notice":
                     texts = (each.get("text", "") for each in details.get("content", ()))
@@ -224,7 +224,7 @@ class EventReporter:
     def hear_subagent(self, event: Event) -> None:
         """Report events of a sub-agent, at any depth, like those of any other session."""
         self._feed(event)
-        if not isinstance(event, events.SubagentHappened):
+        if not isinstance(event, events.SubagentEvent):
             return
         if event.run not in self._subagents and (session := self._store.find(event.session)):
             self._subagents[event.run] = EventReporter(self._gateway, session, run_id=event.run)
@@ -259,7 +259,7 @@ class EventReporter:
         """Notify followers of the session list that this one has changed."""
         clients = self._hub.wants("sessions.changed", lambda each: each.follows_sessions)
         if clients and (session := self._store.find(self._id)) is not None:
-            payload = formats.session_event(self._gateway.shelf.row(session), **what)
+            payload = formats.session_event(self._gateway.session_list.row(session), **what)
             send(clients, "sessions.changed", payload, droppable=True)
 
     def _tell_message(self) -> None:
@@ -269,7 +269,7 @@ class EventReporter:
         if session is None or not (entries := self._store.history(self._id, 1)):
             return
         message = formats.message(self._id, entries[-1], self.run.id if self.run else "")
-        row = self._gateway.shelf.row(session)
+        row = self._gateway.session_list.row(session)
         send(clients, "session.message", formats.message_event(row, message))
 
     def _add(self, text: str) -> None:

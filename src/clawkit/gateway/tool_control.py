@@ -150,10 +150,10 @@ class SessionControl:
             raise ConflictError(f"too many changes of the gateway; try again in {wait_s:.0f} s")
 
 
-def _part(found: dict[str, Any], path: str) -> dict[str, Any]:
+def _part(document: dict[str, Any], path: str) -> dict[str, Any]:
     """The configuration, or one setting, and which settings are not in force."""
-    shown = {key: found[key] for key in ("path", "hash", "valid", "issues", "restartNeeded")}
-    config = found["config"]
+    shown = {key: document[key] for key in ("path", "hash", "valid", "issues", "restartNeeded")}
+    config = document["config"]
     if not path:
         return {**shown, "config": config}
     try:

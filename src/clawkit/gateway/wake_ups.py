@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from clawkit.automation import GUEST, is_wakeable, queue_wake_up
 from clawkit.content import Source, Text, User
 from clawkit.cron.heartbeat import decide_beat, event_due_ms, why_off
 from clawkit.cron.jobs import RUNNING, Job
@@ -17,11 +16,12 @@ from clawkit.cron.outcome import Outcome, ended
 from clawkit.cron.store import CronRun
 from clawkit.errors import ClawkitError, ConflictError
 from clawkit.gateway.protocol import GatewayError, now_ms
+from clawkit.session_cron import GUEST, is_wakeable, queue_wake_up
 from clawkit.sessions.keys import parse_key
 from clawkit.text import one_line, quote
 
 if TYPE_CHECKING:
-    from clawkit.gateway.job_runner import Automation
+    from clawkit.gateway.job_runner import JobRunner
     from clawkit.gateway.server import Gateway
     from clawkit.gateway.session_events import GatewayRun
 
@@ -37,16 +37,16 @@ _EVENT = "[This message is from clawkit: the following happened while the user w
 class WakeUps:
     """Runs the turns of wake-ups."""
 
-    def __init__(self, gateway: Gateway, automation: Automation) -> None:
-        self._gateway, self._automation = gateway, automation
+    def __init__(self, gateway: Gateway, job_runner: JobRunner) -> None:
+        self._gateway, self._job_runner = gateway, job_runner
         self._events: deque[tuple[int, str]] = deque(maxlen=MAX_EVENTS)
         """Times of event turns, with their sessions, in order."""
 
     async def turn(self, job: Job, run: CronRun, text: str, begin: Callable[[], None]) -> Outcome:
         """Post a text to a session, by default the main one, with all waiting wake-ups. The turn is
         resumed after a restart, like those of clients."""
-        live, store, agent = self._gateway.live, self._automation.store, job.agent_id
-        key = run.session or self._automation.main_of(agent)
+        live, store, agent = self._gateway.live, self._job_runner.store, job.agent_id
+        key = run.session or self._job_runner.main_of(agent)
         begin()
         others = store.take_along(run, now_ms()) if run.session else []
         texts = [text, *(each.text for each in others)]
@@ -68,7 +68,7 @@ class WakeUps:
             outcome = await self._wait(woken, key)
         except (ConflictError, GatewayError):  # it is in use elsewhere, or its queue is full
             for each in texts:
-                self._automation.leave(key, agent, sender, each)
+                self._job_runner.leave(key, agent, sender, each)
             outcome = Outcome("ok", "left for the next turn", session_key=key, is_heard=True)
         except ClawkitError as error:
             outcome = Outcome("error", error=str(error), reason=getattr(error, "kind", ""))
@@ -84,7 +84,7 @@ class WakeUps:
             if not self._gateway.live.is_closed:
                 await self._gateway.live.abort(key, woken.id, "stopped")
             raise
-        return replace(self._automation.outcome(woken, key, woken.text), is_heard=True)
+        return replace(self._job_runner.outcome(woken, key, woken.text), is_heard=True)
 
     def notice(self, key: str, text: str) -> None:
         """Have the model read an event, if its heartbeat is on and no person is active."""
@@ -94,12 +94,12 @@ class WakeUps:
             return
         if any(each.follows(key) or key in each.attached for each in clients):
             return
-        facts = self._automation.heartbeats.facts(agent)[0]
+        facts = self._job_runner.heartbeats.facts(agent)[0]
         if why_off(facts) is not None:
             return
         said = _EVENT + quote(text)
         if decide_beat(replace(facts, text=said, last_ms=0)) is not None:
-            self._automation.leave(key, agent, "clawkit", said)
+            self._job_runner.leave(key, agent, "clawkit", said)
             return
         own = [ms for ms, session in self._events if session == key]
         if own and own[-1] > now:  # a waiting wake-up will include this
@@ -108,7 +108,7 @@ class WakeUps:
             due_ms = event_due_ms(own, [ms for ms, _ in self._events], now)
             self._events.append((due_ms, key))
         try:
-            queue_wake_up(self._automation.jobs(), agent, key, said, due_ms)
+            queue_wake_up(self._job_runner.jobs(), agent, key, said, due_ms)
         except ConflictError:  # too many are waiting
-            self._automation.leave(key, agent, "clawkit", said)
-        self._automation.scheduler.wake()
+            self._job_runner.leave(key, agent, "clawkit", said)
+        self._job_runner.scheduler.wake()

@@ -27,7 +27,7 @@ from clawkit.text import one_line, printable, quote
 from clawkit.tools._commands import owner_of
 
 if TYPE_CHECKING:
-    from clawkit.gateway.job_runner import Automation
+    from clawkit.gateway.job_runner import JobRunner
     from clawkit.process.command import Command
 
 LOOK_S = 1.0
@@ -49,8 +49,8 @@ class Watches:
     """Runs one command for each enabled job that waits for one; the first process to lock it
     wins."""
 
-    def __init__(self, automation: Automation) -> None:
-        self._automation, self._store = automation, automation.store
+    def __init__(self, job_runner: JobRunner) -> None:
+        self._job_runner, self._store = job_runner, job_runner.store
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._is_stale = True
         self._is_closing = False
@@ -69,7 +69,7 @@ class Watches:
         try:
             while True:
                 try:
-                    if seen != (seen := self._store.seen()) or self._is_stale:
+                    if seen != (seen := self._store.data_version()) or self._is_stale:
                         self._is_stale = False
                         self._adjust()
                 except ToolError as error:
@@ -83,7 +83,7 @@ class Watches:
                 await asyncio.wait(set(self._tasks.values()))
 
     def _adjust(self) -> None:
-        is_on = self._automation.settings.enabled
+        is_on = self._job_runner.settings.enabled
         rows = [row for row in self._store.events() if row.job.enabled] if is_on else []
         wanted = {(row.job.id, row.job.revision): row for row in rows}
         for key in self._tasks.keys() - wanted.keys():
@@ -139,7 +139,7 @@ class Watches:
             return replace(row.job, enabled=False), state, row.planned_ms, None
 
         with suppress(ClawkitError):  # removed in the meantime
-            self._automation.changed("updated", self._store.change(job.id, disable))
+            self._job_runner.changed("updated", self._store.change(job.id, disable))
 
     async def _until_exit(self, row: JobRow, schedule: OnExit) -> None:
         found = self._store.get(row.job.id)
@@ -149,7 +149,7 @@ class Watches:
             return
         began = _noting(stream_last_started_at_ms=now_ms(), stream_last_exit_at_ms=UNSET)
         await self._change(row.job, began)
-        async with self._automation.toolkit(row.job, "exec") as kit:
+        async with self._job_runner.toolkit(row.job, "exec") as kit:
             command = await self._begin(kit, schedule.command, schedule.cwd)
             exit_ = await command.wait()
             tail = command.output.tail(MAX_TAIL)
@@ -169,7 +169,7 @@ class Watches:
             return replace(row.job, enabled=False), state, row.planned_ms, None
 
         await self._change(row.job, emit, new_run(row, "event", now_ms(), text))
-        self._automation.scheduler.wake()
+        self._job_runner.scheduler.wake()
 
     async def _begin(self, kit: Any, command: str, cwd: str) -> Command:
         """Start a command in the background, like the tool `exec`. Raises `ToolError`."""
@@ -187,7 +187,7 @@ class Watches:
         while shorts < MAX_SHORT:
             began = time.monotonic()
             await self._change(row.job, _noting(stream_last_started_at_ms=now_ms()))
-            async with self._automation.toolkit(row.job, "exec") as kit:
+            async with self._job_runner.toolkit(row.job, "exec") as kit:
                 command = await self._begin(kit, shlex.join(schedule.command), schedule.cwd)
                 await self._read(row, schedule, command, kit.run.redactor.text)
             await self._change(row.job, _noting(stream_last_exit_at_ms=now_ms()))
@@ -244,7 +244,7 @@ class Watches:
 
         if how != "queued" or is_cut:
             await self._change(row.job, count)
-        self._automation.scheduler.wake()
+        self._job_runner.scheduler.wake()
 
 
 def _noting(**changes: Any) -> Callable[[JobRow], After]:

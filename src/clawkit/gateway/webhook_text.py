@@ -97,10 +97,10 @@ def render(
     text is not expanded again."""
     missing: dict[str, None] = {}
 
-    def insert(found: re.Match[str]) -> str:
-        value = look_up(received, found[1])
+    def insert(match: re.Match[str]) -> str:
+        value = look_up(received, match[1])
         if value is None:
-            missing[found[1]] = None
+            missing[match[1]] = None
         return "" if value is None else show(value)
 
     return _PLACE.sub(insert, template), list(missing)

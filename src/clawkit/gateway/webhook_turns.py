@@ -83,14 +83,14 @@ async def carry_out(gateway: Gateway, job: Job, run: CronRun, begin: Callable[[]
     if not run.text:
         return Outcome("skipped", error="a hook runs only for a request", reason="no-request")
     call = msgspec.json.decode(run.text, type=HookCall)
-    automation, agent = gateway.automation, gateway.automation.agent_of(job)
+    job_runner, agent = gateway.job_runner, gateway.job_runner.agent_of(job)
     main = session_key(agent, gateway.loaded.config.session.main_key)
     source = f"web request to the hook {call.hook}"
     title = f"Web request to {one_line(call.hook, 60)}" + (f": {call.title}" if call.title else "")
     if call.mode == "next-heartbeat":
         begin()
         text = wrap_external(call.text, source, MAX_TEXT) if call.is_marked else call.text
-        receipt = automation.leave(main, agent, title, text)
+        receipt = job_runner.leave(main, agent, title, text)
         return Outcome("ok", f"left for the next turn ({receipt})", session_key=main)
     text = call.text
     if call.is_marked:
@@ -100,10 +100,10 @@ async def carry_out(gateway: Gateway, job: Job, run: CronRun, begin: Callable[[]
     parts += [_ANNOUNCED] if job.delivery.mode == "announce" else []
     key = run.session or session_key(agent, f"hook:{uuid.uuid4()}")
     said = User(tuple(map(Text, parts)), now_ms(), Source("hook", (run.id,), (title,)))
-    opening = Opening(call.model, thinking=call.thinking, approver=automation.approver_of(job))
+    opening = Opening(call.model, thinking=call.thinking, approver=job_runner.approver_of(job))
     limit_s = call.timeout_s
     try:
-        outcome = await automation.turn(
+        outcome = await job_runner.turn(
             key, said, begin, job=job.id, opening=opening, timeout_s=limit_s, owner=False
         )
         return replace(outcome, is_heard=key == main and job.delivery.mode == "announce")

@@ -151,7 +151,7 @@ class WebHooks:
         return self._map(received, key, is_github=is_github)
 
     async def _check(
-        self, request: Request, name: str, given: str = "", signature: bytes | None = None
+        self, request: Request, name: str, candidate: str = "", signature: bytes | None = None
     ) -> None:
         """Refuse a request without the secret, or without a signature by it. Wrong guesses do not
         lock out a correct one. Raises `HttpError`."""
@@ -161,11 +161,11 @@ class WebHooks:
                 self._secrets = loaded, await in_thread(hook_secrets, loaded)
         wanted = secret = self._secrets[1][name]
         if signature is not None:
-            given = request.headers.get("x-hub-signature-256", "")
+            candidate = request.headers.get("x-hub-signature-256", "")
             made = hmac.new(secret.encode(), signature, hashlib.sha256).hexdigest()
             wanted = f"sha256={made}" if secret else ""
         place = self._gateway.place_of(request.scope)
-        is_right, locked_s = same(given, wanted), self._limiter.locked_s(place)
+        is_right, locked_s = same(candidate, wanted), self._limiter.locked_s(place)
         if is_right and (not locked_s or len(secret) >= MIN_SURE):
             return
         if locked_s:
@@ -262,10 +262,10 @@ class WebHooks:
         deliver: bool,
     ) -> Response:
         """Accept a request, once per idempotency key."""
-        automation = self._gateway.automation
-        if not automation.settings.enabled:
+        job_runner = self._gateway.job_runner
+        if not job_runner.settings.enabled:
             raise HttpError(503, "unavailable", "jobs are disabled, and hooks with them")
-        row = automation.jobs().keep(job_of(call.hook, agent, deliver=deliver))
+        row = job_runner.jobs().keep(job_of(call.hook, agent, deliver=deliver))
         if not row.job.enabled:
             raise HttpError(503, "unavailable", "this hook is disabled")
         name = hashlib.sha256(f"{call.hook}\0{agent}\0{key}".encode()).hexdigest()[:32]
@@ -274,10 +274,10 @@ class WebHooks:
             id=f"hook:{name if key else uuid.uuid4().hex}",
             session=session,
         )
-        kept = automation.store.accept(run, MAX_WAITING, coalesce=bool(call.mode) and not key)
+        kept = job_runner.store.accept(run, MAX_WAITING, coalesce=bool(call.mode) and not key)
         if (kept.text, kept.session) != (run.text, run.session):
             raise bad("the idempotency key was used for another request")
-        automation.scheduler.wake()
+        job_runner.scheduler.wake()
         is_new = kept is run
         if call.mode:
             outcome = "queued" if is_new else "coalesced"

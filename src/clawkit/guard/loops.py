@@ -27,7 +27,7 @@ import msgspec
 
 from clawkit.config.sections.tools import LoopDetection
 from clawkit.content import Text
-from clawkit.core.call import Admission, Asked
+from clawkit.core.call import Admission, GuardedCall
 from clawkit.core.result import Result
 from clawkit.guard.equivalence import CallOutcome, call_key, is_poll, outcome_of, parse_params
 from clawkit.text import one_line
@@ -88,10 +88,10 @@ class LoopHit(msgspec.Struct, frozen=True):
 
     @property
     def notice(self) -> str:
-        return f"[Loop guard: {self.found}. {self.instead}.]"
+        return f"[Loop guard: {self.summary}. {self.instead}.]"
 
     @property
-    def found(self) -> str:
+    def summary(self) -> str:
         names = [repr(one_line(tool, _MAX_NAME)) for tool in self.tools]
         words = _FAILING if self.failing else _FOUND[self.detector]
         return words.format(tool=names[0], tools=", ".join(names), count=self._count)
@@ -195,13 +195,13 @@ class LoopGuard:
         self._records: deque[_Record] = deque(maxlen=self._settings.history_size)
         self._matches = dict.fromkeys(PERIODS, 0)
         """By period: how many of the last calls equal the one that many calls before."""
-        self._held: _Cycle | None = None  # alternating calls that were refused
+        self._refused_cycle: _Cycle | None = None  # alternating calls that were refused
         self._failure = ""
         self._failing = 0  # how many commands in a row failed like the last one
         self._news = self._steps = 0
         self._batch: list[_CallTicket] = []
 
-    def admit(self, calls: Sequence[Asked]) -> Admission:
+    def admit(self, calls: Sequence[GuardedCall]) -> Admission:
         if self._stop is not None:
             return self._refuse([call.tool for call in calls], 0, self._stop)
         if not self._settings.enabled and self._after is None:
@@ -222,11 +222,11 @@ class LoopGuard:
             self._batch = batch
         return Admission(batch)
 
-    def _ticket(self, asked: Asked) -> _CallTicket:
-        tool, sent = asked.tool, parse_params(asked.params)
+    def _ticket(self, call: GuardedCall) -> _CallTicket:
+        tool, sent = call.tool, parse_params(call.params)
         # For an unknown tool, parameters make no difference.
-        key = call_key(tool, sent if asked.known else None)
-        return _CallTicket(tool, asked.known, sent, key, is_poll(tool, sent), self._turn)
+        key = call_key(tool, sent if call.known else None)
+        return _CallTicket(tool, call.known, sent, key, is_poll(tool, sent), self._turn)
 
     def note(self, ticket: object, result: Result, *, acts: bool) -> Result:
         if not isinstance(ticket, _CallTicket) or ticket.turn != self._turn:
@@ -258,10 +258,10 @@ class LoopGuard:
         if hit.detector in FINAL:
             self._stop = hit
             ends = True
-            reason = others = f"not executed: {hit.found}. {_NO_MORE}."
+            reason = others = f"not executed: {hit.summary}. {_NO_MORE}."
         else:
             ends = self._refused > 1
-            reason = f"not executed: {hit.found}. {_SECOND if ends else hit.instead}."
+            reason = f"not executed: {hit.summary}. {_SECOND if ends else hit.instead}."
             others = "not executed: another call of the same message was refused as a loop. " + (
                 "The turn ends here." if ends else "Send this one separately if you still need it."
             )
@@ -321,7 +321,7 @@ class LoopGuard:
         return streak.stalled
 
     def _cycle(self, key: str) -> _Cycle | None:
-        held = self._held
+        held = self._refused_cycle
         if held and key in held.tools and held.steps == self._steps and self._news <= held.news + 1:
             return held
         for period in PERIODS:
@@ -362,7 +362,7 @@ class LoopGuard:
         if ticket.tool == "exec" and self._failing:
             self._failing += 1
         if cycle := self._cycle(ticket.key):
-            self._held = msgspec.structs.replace(cycle, times=cycle.times + 1)
+            self._refused_cycle = msgspec.structs.replace(cycle, times=cycle.times + 1)
 
     def _record(self, ticket: _CallTicket, outcome: CallOutcome) -> None:
         key, mark, acts = ticket.key, outcome.mark, ticket.acts

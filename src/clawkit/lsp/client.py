@@ -79,11 +79,11 @@ class Diagnostic(msgspec.Struct):
 
 class State(NamedTuple):
     text: str
-    found: Sequence[Diagnostic]
+    diagnostics: Sequence[Diagnostic]
 
 
 def new_problems(
-    place: str, server: str, before: State, after: State, *, utf16: bool
+    path: str, server: str, before: State, after: State, *, utf16: bool
 ) -> Iterator[Problem]:
     """The problems of a text that its earlier state did not have.
 
@@ -101,7 +101,7 @@ def new_problems(
             prefix = line.encode("utf-16-le")[: 2 * max(column, 0)]
             column = len(prefix.decode("utf-16-le", "ignore"))
         yield Problem(
-            place=place,
+            place=path,
             line=max(start.line, 0) + 1,
             column=min(max(column, 0), len(line)) + 1,
             severity=_SEVERITIES[each.severity],
@@ -114,8 +114,8 @@ def new_problems(
 
 def _keyed(state: State) -> Iterator[tuple[tuple[object, ...], Diagnostic, str]]:
     """Errors and warnings, each with its key and the text of its line."""
-    lines = _LINE_END.split(state.text) if state.found else []
-    for each in state.found:
+    lines = _LINE_END.split(state.text) if state.diagnostics else []
+    for each in state.diagnostics:
         if each.severity not in _SEVERITIES:
             continue
         number = each.range.start.line
@@ -160,7 +160,7 @@ class _Document:
     uri: str
     text: str
     version: int = 1
-    found: Sequence[Diagnostic] | None = None
+    diagnostics: Sequence[Diagnostic] | None = None
     """None while unknown."""
     has_version: bool = False
     published: asyncio.Event = field(default_factory=asyncio.Event)
@@ -176,32 +176,32 @@ class Documents:
         self._capabilities = capabilities
         self._open: dict[str, _Document] = {}
 
-    def show(self, place: str, text: str) -> None:
+    def show(self, path: str, text: str) -> None:
         """Let the server use this text as the content of the file."""
-        document = self._open.pop(place, None)
+        document = self._open.pop(path, None)
         if document is None:
-            document = _Document(to_uri(place), text)
-            opened = {"uri": document.uri, "languageId": language_of(place), "version": 1}
+            document = _Document(to_uri(path), text)
+            opened = {"uri": document.uri, "languageId": language_of(path), "version": 1}
             self._wire.notify("textDocument/didOpen", {"textDocument": opened | {"text": text}})
         elif document.text != text:
             document.text = text
             document.version += 1
-            document.found = None
+            document.diagnostics = None
             document.published.clear()
             changed = {"uri": document.uri, "version": document.version}
             change = {"textDocument": changed, "contentChanges": [{"text": text}]}
             self._wire.notify("textDocument/didChange", change)
-        self._open[place] = document
+        self._open[path] = document
 
-    def save(self, place: str) -> None:
+    def save(self, path: str) -> None:
         """Notify that the text that was shown last was saved."""
         if self._capabilities.saves:
-            saved = {"textDocument": {"uri": self._open[place].uri}}
+            saved = {"textDocument": {"uri": self._open[path].uri}}
             self._wire.notify("textDocument/didSave", saved)
 
-    def forget(self, place: str) -> None:
+    def forget(self, path: str) -> None:
         """Close a document: the server then uses the file on disk."""
-        document = self._open.pop(place, None)
+        document = self._open.pop(path, None)
         if document is not None:
             closed = {"textDocument": {"uri": document.uri}}
             self._wire.notify("textDocument/didClose", closed)
@@ -223,7 +223,7 @@ class Documents:
             return
         document.has_version = published.version is not None
         if published.version is None or published.version >= document.version:
-            document.found = published.diagnostics
+            document.diagnostics = published.diagnostics
             document.published.set()
 
     def wake(self) -> None:
@@ -234,18 +234,18 @@ class Documents:
     async def look(self, places: Iterable[str]) -> dict[str, State]:
         """The current diagnostics of documents. Raises `ServerError`."""
         documents = {place: self._open[place] for place in places}
-        found = await asyncio.gather(*(self._found(each) for each in documents.values()))
+        found = await asyncio.gather(*(self._diagnostics(each) for each in documents.values()))
         return {
             place: State(document.text, each)
             for (place, document), each in zip(documents.items(), found, strict=True)
         }
 
-    async def _found(self, document: _Document) -> Sequence[Diagnostic]:
-        if document.found is not None:
-            return document.found
+    async def _diagnostics(self, document: _Document) -> Sequence[Diagnostic]:
+        if document.diagnostics is not None:
+            return document.diagnostics
         if self._capabilities.pulls:
-            document.found = await self._pull(document.uri)
-            return document.found
+            document.diagnostics = await self._pull(document.uri)
+            return document.diagnostics
         return await self._receive(document)
 
     async def _pull(self, uri: str) -> Sequence[Diagnostic]:
@@ -275,16 +275,16 @@ class Documents:
                     await document.published.wait()
             except TimeoutError:
                 break
-        if document.found is None:
+        if document.diagnostics is None:
             raise jsonrpc.ServerError(self._wire.ended)
-        return document.found
+        return document.diagnostics
 
 
 class _Item(msgspec.Struct):
     section: str | None = None
 
 
-class _Asked(msgspec.Struct):
+class _ClientRequest(msgspec.Struct):
     items: list[_Item]
 
 
@@ -459,7 +459,7 @@ class ServerSession:
         """Answer requests of the server. All others are refused, above all edits."""
         match method:
             case "workspace/configuration":
-                items = msgspec.json.decode(params, type=_Asked).items
+                items = msgspec.json.decode(params, type=_ClientRequest).items
                 return [self.server.settings.get(item.section or "") for item in items]
             case "workspace/workspaceFolders":
                 return self._folders()

@@ -47,12 +47,12 @@ class WatchedTree:
     def __init__(self, root: str, matters: Callable[[str], bool]) -> None:
         self._root = root
         self._matters = matters
-        self._seen: dict[str, tuple[int, int]] | None = None
+        self._last_stamps: dict[str, tuple[int, int]] | None = None
 
     def changes(self) -> dict[str, int]:
         """The files that changed since the last call, with the kind of change; empty at first."""
-        old, new = self._seen, self._scan()
-        self._seen = new
+        old, new = self._last_stamps, self._scan()
+        self._last_stamps = new
         if old is None:
             return {}
         # A file may also be missing because the scan stopped before it.
@@ -101,7 +101,7 @@ class Pool:
     def __init__(
         self,
         folders: Sequence[str],
-        known: ServerCatalog,
+        catalog: ServerCatalog,
         *,
         check_s: float,
         patience_s: float,
@@ -109,12 +109,12 @@ class Pool:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._folders = tuple(folders)
-        self._known = known
+        self._catalog = catalog
         self._check_s, self._patience_s, self._idle_s = check_s, patience_s, idle_s
         self._sessions: dict[_Key, ServerSession] = {}
         self._stamps: dict[_Key, tuple[object, ...]] = {}
         self._ends: dict[_Key, deque[float]] = {}
-        self._trees = [WatchedTree(folder, known.is_watched) for folder in folders]
+        self._trees = [WatchedTree(folder, catalog.is_watched) for folder in folders]
         self._noticing = asyncio.Lock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[Any]] = set()
@@ -136,7 +136,7 @@ class Pool:
             if not within or size is None or size > room:
                 continue
             room -= size
-            for server in self._known.servers_for(edit.place):
+            for server in self._catalog.servers_for(edit.place):
                 root = _find_root(edit.place, max(within, key=len), server.root_markers)
                 by_server.setdefault((server, root), []).append(edit)
         if not by_server and not self._sessions:
@@ -238,7 +238,7 @@ class Pool:
             restarts = sum(at > since for at in self._ends.get(key, ()))
             if restarts > MAX_RESTARTS or not self._make_room():
                 return None
-            launch = self._known.launch(server, root, self._folders)
+            launch = self._catalog.launch(server, root, self._folders)
             session = ServerSession(
                 server, root, launch, patience_s=self._patience_s, on_end=self._note_end
             )
@@ -302,9 +302,9 @@ def _size(edit: Edited) -> int | None:
     return sum(sizes) if max(sizes) <= MAX_TEXT else None
 
 
-def _find_root(place: str, folder: str, markers: Sequence[str]) -> str:
+def _find_root(path: str, folder: str, markers: Sequence[str]) -> str:
     """The nearest directory above a file, up to `folder`, that has one of the markers."""
-    at = os.path.dirname(place)
+    at = os.path.dirname(path)
     while is_below(at, folder) and at != folder:
         if any(os.path.lexists(os.path.join(at, marker)) for marker in markers):
             return at
@@ -316,9 +316,9 @@ def _place(each: Problem) -> tuple[object, ...]:
     return each.place, each.line, each.column, each.message
 
 
-def _in_order(found: Iterable[Problem]) -> tuple[Problem, ...]:
+def _in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Errors first, then by place; a problem that two servers report alike appears once."""
     unique: dict[tuple[object, ...], Problem] = {}
-    for each in sorted(found, key=lambda each: (each.severity, *_place(each), each.server)):
+    for each in sorted(problems, key=lambda each: (each.severity, *_place(each), each.server)):
         unique.setdefault(_place(each), each)
     return tuple(islice(unique.values(), MAX_PROBLEMS))

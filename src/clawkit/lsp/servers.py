@@ -41,7 +41,7 @@ class Programs:
         self.env = env
         self.home = env.get("HOME") or os.path.expanduser("~")
         self._writable = tuple({*map(os.path.abspath, writable), *map(os.path.realpath, writable)})
-        self._found: dict[str, str | None] = {}
+        self._resolved: dict[str, str | None] = {}
         given = env.get("PATH", os.defpath).split(os.pathsep)
         folders = (*given, os.path.dirname(sys.executable))
         # A relative entry depends on the working directory, and a shim starts whichever program a
@@ -67,7 +67,7 @@ class Programs:
 
     def find(self, name: str) -> str | None:
         """The absolute path of a program; None if there is none that may be used."""
-        if name not in self._found:
+        if name not in self._resolved:
             places = [name] if os.path.isabs(name) else []
             if name and os.sep not in name:
                 places = [os.path.join(folder, name) for folder in self.path]
@@ -76,8 +76,8 @@ class Programs:
                 for each in places
                 if os.path.isfile(each) and os.access(each, os.X_OK) and self.is_safe(each)
             )
-            self._found[name] = next(programs, None)
-        return self._found[name]
+            self._resolved[name] = next(programs, None)
+        return self._resolved[name]
 
     def installation(self, program: str) -> tuple[str, ...]:
         """Files and directories of its own that a program or script needs to run."""
@@ -94,20 +94,20 @@ class Programs:
                 todo.append(interpreter)
         return tuple(found)
 
-    def _surroundings(self, place: str) -> Iterator[str]:
-        folder = os.path.dirname(place)
+    def _surroundings(self, path: str) -> Iterator[str]:
+        folder = os.path.dirname(path)
         parts = folder.split(os.sep)
         if "node_modules" in parts:
             yield os.sep.join(parts[: parts.index("node_modules") + 1])
             return
         prefix, last = os.path.split(folder)
         if last not in ("bin", "sbin", "libexec"):
-            yield place if self._is_broad(folder) else folder
+            yield path if self._is_broad(folder) else folder
         elif self._is_broad(prefix):
             yield from (os.path.join(prefix, part) for part in _PREFIX_PARTS)
         else:
             yield prefix
-        if place.startswith("/nix/store/"):
+        if path.startswith("/nix/store/"):
             yield "/nix/store"
 
     def _is_broad(self, folder: str) -> bool:
@@ -344,9 +344,9 @@ _LANGUAGES = {
 }
 
 
-def language_of(place: str) -> str:
+def language_of(path: str) -> str:
     """The LSP language id of a file."""
-    ending = os.path.splitext(place)[1].removeprefix(".")
+    ending = os.path.splitext(path)[1].removeprefix(".")
     return _LANGUAGES.get(ending, ending or "plaintext")
 
 
@@ -378,7 +378,7 @@ class ServerCatalog:
         self._programs = programs
         self._cache_dir = cache_dir
         self._can_hold = can_hold
-        self._found: dict[str, str | None] = {}
+        self._resolved: dict[str, str | None] = {}
         patterns = {
             pattern
             for each in self._servers.values()
@@ -396,9 +396,9 @@ class ServerCatalog:
         """The names of the servers that can be started on this machine."""
         return tuple(name for name, each in self._servers.items() if self._program(each))
 
-    def servers_for(self, place: str) -> Iterator[LanguageServer]:
+    def servers_for(self, path: str) -> Iterator[LanguageServer]:
         """The servers for a file that can be started on this machine."""
-        name = os.path.basename(place)
+        name = os.path.basename(path)
         for each in self._servers.values():
             other = self._servers.get(each.unless)
             is_meant = any(fnmatch.fnmatchcase(name, pattern) for pattern in each.files)
@@ -406,7 +406,7 @@ class ServerCatalog:
                 yield each
 
     def _program(self, server: LanguageServer) -> str | None:
-        if server.name not in self._found:
+        if server.name not in self._resolved:
             program = self._programs.find(server.command[0]) if server.command else None
             if program is not None and server.resolve is not None:
                 program = server.resolve(program, self._programs)
@@ -415,8 +415,8 @@ class ServerCatalog:
                     "%s is not used: the kernel cannot confine it to the workspace", server.name
                 )
                 program = None
-            self._found[server.name] = program
-        return self._found[server.name]
+            self._resolved[server.name] = program
+        return self._resolved[server.name]
 
     def launch(self, server: LanguageServer, root: str, readable: Sequence[str]) -> ServerLaunch:
         """How to start a server for a project. Raises OSError if its cache cannot be created."""

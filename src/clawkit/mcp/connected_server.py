@@ -86,7 +86,7 @@ class CallExchange:
 
     def __init__(self, server: str, ctx: Context | None, deadline: asyncio.Timeout) -> None:
         self._server, self._ctx, self._deadline = server, ctx, deadline
-        self._told = 0.0
+        self._last_update = 0.0
         self._asked = self._asking = 0
         """Number of questions so far, and of open ones."""
         self._left_s = 0.0
@@ -94,25 +94,25 @@ class CallExchange:
 
     def tell(self, progress: _Progress) -> None:
         now = time.monotonic()
-        if self._ctx is None or now - self._told < UPDATE_S:
+        if self._ctx is None or now - self._last_update < UPDATE_S:
             return
-        self._told = now
+        self._last_update = now
         of = f" of {progress.total:g}" if progress.total else ""
         words = f"{progress.progress:g}{of} {one_line(clean_text(progress.message, 200), 200)}"
         task = asyncio.ensure_future(self._ctx.update(words.strip()))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)
 
-    async def elicit(self, asked: _Elicitation) -> dict[str, object]:
+    async def elicit(self, elicitation: _Elicitation) -> dict[str, object]:
         """The person's answer. They can accept a proposal, but not enter values."""
-        proposed = propose(asked.requested_schema) if asked.mode == "form" else None
+        proposed = propose(elicitation.requested_schema) if elicitation.mode == "form" else None
         values = ", ".join(f"{name!r}: {value!r}" for name, value in (proposed or {}).items())
         is_shown = proposed is not None and len(values) <= MAX_VALUES
         if self._ctx is None or not is_shown or self._asked >= MAX_ROUNDS:
             return {"action": "decline"}
         self._asked += 1
         # The meaning of yes comes first, because the server's text may contain anything.
-        description = f"Yes sends: {values or 'no values'}\n{clean_text(asked.message)}"
+        description = f"Yes sends: {values or 'no values'}\n{clean_text(elicitation.message)}"
         title = f"the MCP server {self._server!r} asks for information"
         try:
             with self._without_deadline():
@@ -166,10 +166,10 @@ class McpSession:
         """The running calls, by progress token."""
         self._last_token = 0
 
-    async def open(self, peer: McpPeer, known: str = "", probe_s: float = PROBE_S) -> None:
-        """Negotiate a version; `known` is the one used before."""
+    async def open(self, peer: McpPeer, last_version: str = "", probe_s: float = PROBE_S) -> None:
+        """Negotiate a version; `last_version` is the one used before."""
         self._peer = peer
-        is_old, probe_s = known in (*LEGACY, *_OLDER), min(probe_s, PROBE_S)
+        is_old, probe_s = last_version in (*LEGACY, *_OLDER), min(probe_s, PROBE_S)
         found = None if is_old else await self._discover(probe_s)
         try:
             found = found or await self._initialize()

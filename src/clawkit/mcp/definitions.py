@@ -44,9 +44,9 @@ _DESCRIBING = ("description", "title")
 _SAFE_INTEGER = 2**53
 
 
-def _feature(name: str, about: str, /, **properties: Mapping[str, Any]) -> ToolEntry:
+def _feature(name: str, description: str, /, **properties: Mapping[str, Any]) -> ToolEntry:
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
-    return ToolEntry(name, schema, description=about)
+    return ToolEntry(name, schema, description=description)
 
 
 FEATURES: Mapping[str, ToolEntry] = {
@@ -148,14 +148,14 @@ def digest(value: object) -> str:
 
 
 def update(
-    old: ToolListing | None, new: ToolListing, found: Sequence[Raw], features: Iterable[str] = ()
+    old: ToolListing | None, new: ToolListing, tools: Sequence[Raw], features: Iterable[str] = ()
 ) -> None:
     """Add the definitions of a server, and those for its other features, to `new`, as accepted,
     waiting or unusable."""
-    tools = {tool.name: tool for tool in _usable(found, new.left_out)}
+    usable = {tool.name: tool for tool in _usable(tools, new.left_out)}
     new.pins = {} if old is None else dict(old.pins)
-    new.features = [each for each in features if each not in tools]
-    for name, tool in (tools | {each: FEATURES[each] for each in new.features}).items():
+    new.features = [each for each in features if each not in usable]
+    for name, tool in (usable | {each: FEATURES[each] for each in new.features}).items():
         pin = new.pin(tool)
         if old is None or new.pins.get(name) == pin:
             new.pins[name] = pin
@@ -164,10 +164,10 @@ def update(
             new.waiting.append(tool)
 
 
-def _usable(found: Sequence[Raw], left_out: dict[str, str]) -> Iterator[ToolEntry]:
+def _usable(definitions: Sequence[Raw], left_out: dict[str, str]) -> Iterator[ToolEntry]:
     seen: set[str] = set()
     left = MAX_TOTAL
-    for number, raw in enumerate(found):
+    for number, raw in enumerate(definitions):
         name, size = f"#{number + 1}", len(memoryview(raw))
         left -= size
         if left < 0 or number >= MAX_TOOLS:

@@ -48,7 +48,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Cell(NamedTuple):
+class ProgramSetup(NamedTuple):
     """The working directory and confinement of a program."""
 
     host: ExecHost
@@ -67,7 +67,7 @@ class MountContext(NamedTuple):
     folder: str
     """Directory of stored listings."""
     workspace: str
-    open_cell: Callable[[str, McpServer], Awaitable[Cell]]
+    set_up_program: Callable[[str, McpServer], Awaitable[ProgramSetup]]
     """Raises `ToolError` if the program cannot be confined."""
     reveal: Callable[[SecretInput], str]
     """The value of a secret. Raises `SecretError`."""
@@ -84,7 +84,7 @@ class _Mount:
         self.name, self.entry = name, entry
         self.lock = asyncio.Lock()
         self.session: McpSession | None = None
-        self.cell: Cell | None = None
+        self.setup: ProgramSetup | None = None
         self.log = ""
         self.users = 0
         self.failures = 0
@@ -110,13 +110,13 @@ class _Mount:
 class Mounts:
     """The configured servers. Bound to one event loop."""
 
-    def __init__(self, config: Config, around: MountContext) -> None:
-        self._around = around
+    def __init__(self, config: Config, context: MountContext) -> None:
+        self._context = context
         self._slots: dict[str, _Mount] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self.configure(config)
         self._client = Client()
-        self._tokens = TokenStore(around.folder, around.learn)
+        self._tokens = TokenStore(context.folder, context.learn)
         self._is_closed = False
 
     def configure(self, config: Config) -> None:
@@ -160,7 +160,7 @@ class Mounts:
 
     async def refresh(self, server: str) -> ToolListing:
         """List the tools of a server, and store that. Raises `ToolError`."""
-        slot, folder = self._slot(server), self._around.folder
+        slot, folder = self._slot(server), self._context.folder
         old = read_listing(folder, server, slot.entry)
 
         async def ask(session: McpSession, _deadline: object) -> tuple[str, dict[str, list[Raw]]]:
@@ -191,7 +191,7 @@ class Mounts:
         waiting: set[asyncio.Task[Any]] = set()
         for name in servers:
             slot = self._slot(name)
-            is_new = read_listing(self._around.folder, name, slot.entry) is None
+            is_new = read_listing(self._context.folder, name, slot.entry) is None
             is_idle = slot.listing is None or slot.listing.done()
             if is_new and is_idle and time.monotonic() >= slot.retry_at:
                 slot.listing = self._spawn(slot, self.refresh(name))
@@ -234,7 +234,7 @@ class Mounts:
                     # An expired session has done nothing yet, so retry with a new one.
                     if error.code == 404 and session is not slot.session and attempt == 1:
                         continue
-                    said = self._around.redact(defuse(str(error)))
+                    said = self._context.redact(defuse(str(error)))
                     words = f"{said}{self._last_words(slot)}"
                     raise ToolError(f"{what} failed: {words}") from None
                 except TimeoutError:
@@ -264,7 +264,7 @@ class Mounts:
                     slot.session = await self._open(slot)
             except (ClawkitError, TimeoutError) as error:
                 why = "it did not answer in time" if isinstance(error, TimeoutError) else str(error)
-                said = self._around.redact(defuse(why))
+                said = self._context.redact(defuse(why))
                 slot.note_failure(f"{said}{self._last_words(slot)}{self._hint(slot)}")
                 await self._leave(slot)
                 what = f"the MCP server {slot.name!r} cannot be used"
@@ -291,14 +291,14 @@ class Mounts:
                 self._spawn(slot, session.close())
 
         entry = slot.entry
-        session = McpSession(slot.name, self._around.workspace, lambda: self._note_change(slot))
+        session = McpSession(slot.name, self._context.workspace, lambda: self._note_change(slot))
         peer: McpPeer
         if entry.command is not None:
             peer = StdioPeer(await self._start(slot), session, on_end)
         else:
             kind = SsePeer if entry.transport == "sse" else HttpPeer
             peer = kind(entry, session, on_end, self._login(slot))
-        known = read_listing(self._around.folder, slot.name, entry)
+        known = read_listing(self._context.folder, slot.name, entry)
         version = known.version if known else ""
         try:
             if isinstance(peer, SsePeer):
@@ -311,26 +311,26 @@ class Mounts:
 
     def _login(self, slot: _Mount) -> OAuth:
         if slot.login is None:
-            reveal = self._around.reveal
+            reveal = self._context.reveal
             slot.login = OAuth(slot.name, slot.entry, self._client, self._tokens, reveal)
         return slot.login
 
     async def _start(self, slot: _Mount) -> Any:
-        entry, reveal = slot.entry, self._around.reveal
-        slot.cell = cell = await self._around.open_cell(slot.name, entry)
+        entry, reveal = slot.entry, self._context.reveal
+        slot.setup = setup = await self._context.set_up_program(slot.name, entry)
         id_ = f"mcp-{os.urandom(8).hex()}"
-        slot.log = os.path.join(cell.folder, f"{id_}.log")
+        slot.log = os.path.join(setup.folder, f"{id_}.log")
         # The agent can write to the workspace, and must not thereby control which program a name
         # starts.
-        path = _path_outside(cell.env["PATH"], self._around.workspace)
+        path = _path_outside(setup.env["PATH"], self._context.workspace)
         given = {name: reveal(value) for name, value in entry.env.items()}
-        env = {**cell.env, "PATH": path, **given}
+        env = {**setup.env, "PATH": path, **given}
         # Only the end of its error output is kept.
         argv = shlex.join((entry.command or "", *entry.args))
         text = f"exec -- {argv} 2> >(exec tail -c {LOG_BYTES} > {shlex.quote(slot.log)})"
-        cwd, typed = cell.cwd or cell.folder, entry.command or ""
-        launch = Launch(text, cwd, env, piped=True, hold=cell.hold, typed=typed)
-        return await cell.host.start(launch, id_)
+        cwd, typed = setup.cwd or setup.folder, entry.command or ""
+        launch = Launch(text, cwd, env, piped=True, hold=setup.hold, typed=typed)
+        return await setup.host.start(launch, id_)
 
     def _last_words(self, slot: _Mount) -> str:
         """The last line of a finished program's error output. The program may have replaced the
@@ -344,13 +344,13 @@ class Mounts:
                         lines = file.read(LOG_BYTES).decode("utf-8", "replace").strip().splitlines()
                         last = _SHELL.sub("", lines[-1]) if lines else ""
                         # Before it is cut: half of a secret is not recognized.
-                        shown = one_line(defuse(self._around.redact(last)), 300)
+                        shown = one_line(defuse(self._context.redact(last)), 300)
                         return f" ({shown})" if last else ""
         return ""
 
     def _hint(self, slot: _Mount) -> str:
         """A hint if its arguments name a file in the workspace, where it does not start."""
-        entry, top = slot.entry, self._around.workspace
+        entry, top = slot.entry, self._context.workspace
         for word in () if entry.cwd else entry.args:
             if not os.path.isabs(word) and os.path.lexists(os.path.join(top, word)):
                 where = f"{one_line(word, 60)!r} is in the workspace, where it does not start"
@@ -360,14 +360,15 @@ class Mounts:
     async def _leave(self, slot: _Mount) -> None:
         """Close the connection, and stop the program."""
         session, slot.session = slot.session, None
-        cell, slot.cell = slot.cell, None  # before the first await: another call may open new ones
+        # Before the first await: another call may open new ones.
+        setup, slot.setup = slot.setup, None
         slot.stop_timer()
         if session is not None:
             await session.close()
         with suppress(OSError):
             os.unlink(slot.log)
-        if cell is not None and cell.close is not None:
-            await cell.close()
+        if setup is not None and setup.close is not None:
+            await setup.close()
 
     def _leave_later(self, slot: _Mount) -> None:
         self._spawn(slot, self._leave(slot))

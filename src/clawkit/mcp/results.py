@@ -43,7 +43,7 @@ class _Block(Struct, rename="camel"):
     resource: _Resource | None = None
 
 
-class _Said(Struct):
+class _PromptMessage(Struct):
     role: str
     content: _Block | list[_Block]
 
@@ -53,7 +53,7 @@ class _Answer(Struct, rename="camel"):
 
     content: list[_Block] = []
     contents: list[_Resource] = []
-    messages: list[_Said] = []
+    messages: list[_PromptMessage] = []
     structured_content: Any = None
     is_error: bool = False
 
@@ -89,10 +89,10 @@ def of_request(raw: Raw, server: str, kind: str, of: str) -> Result:
     return _join(server, of, texts, images, details)
 
 
-def of_list(entries: Iterable[Raw], server: str, what: str) -> Result:
+def of_list(entries: Iterable[Raw], server: str, kind: str) -> Result:
     """The entries of a list as JSON, one per line."""
     lines = [bytes(each).decode("utf-8", "replace") for each in entries]
-    return _join(server, what, lines, (), {"server": server, "count": len(lines)})
+    return _join(server, kind, lines, (), {"server": server, "count": len(lines)})
 
 
 def _join(

@@ -136,6 +136,6 @@ def allowed_servers(config: Config, scope: Scope) -> list[str]:
         tools = {f"{prefix}x", *(name.replace("*", "x") for name in named)}
         subjects = [Subject(name, f"mcp:{server}") for name in tools]
         verdicts = apply_policy(config, scope, subjects).verdicts.values()
-        if any(verdict.kept for verdict in verdicts):
+        if any(verdict.allowed for verdict in verdicts):
             allowed.append(server)
     return allowed

@@ -22,7 +22,7 @@ from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.mcp import protocol as mcp
 from clawkit.mcp_server.describe import describe, show_result
-from clawkit.mcp_server.served_call import CarPark, ClientApprover, Send, ServedCall
+from clawkit.mcp_server.served_call import ClientApprover, Send, ServedCall, SuspendedCalls
 from clawkit.runtime import Toolkit
 from clawkit.text import one_line
 from clawkit.version import __version__
@@ -127,13 +127,13 @@ class ServedClient:
         self._workspace = ""
         self._ending: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
-        self._parked = CarPark()
-        self._asked: dict[mcp.Id, asyncio.Future[msgspec.Raw]] = {}
+        self._suspended = SuspendedCalls()
+        self._pending_requests: dict[mcp.Id, asyncio.Future[msgspec.Raw]] = {}
         self._last_id = 0
 
     @property
     def is_busy(self) -> bool:
-        return bool(self.running) or not self._parked.is_empty
+        return bool(self.running) or not self._suspended.is_empty
 
     def kit(self) -> Toolkit:
         """The tools. Raises `ConfigError`."""
@@ -151,7 +151,7 @@ class ServedClient:
         """Let running calls end, then close their toolkit."""
         if (kit := self._kit) is None:
             return
-        self._kit, users = None, [*self.running.values(), *self._parked.tasks()]
+        self._kit, users = None, [*self.running.values(), *self._suspended.tasks()]
 
         async def end() -> None:
             if users:
@@ -231,8 +231,8 @@ class ServedClient:
         """Stop all work for this client."""
         for task in self.running.values():
             task.cancel()
-        self._parked.stop()
-        if ending := [*self.running.values(), *self._parked.tasks()]:
+        self._suspended.stop()
+        if ending := [*self.running.values(), *self._suspended.tasks()]:
             await asyncio.wait(ending)
         self._retire()
         await asyncio.gather(*self._ending)
@@ -240,7 +240,7 @@ class ServedClient:
     async def _call_tool(self, params: CallParams, send: Send) -> dict[str, Any]:
         """The result of a call, or the questions that must be answered first."""
         if params.request_state is not None and self._is_modern:
-            served = self._parked.take(params.request_state, params.digest())
+            served = self._suspended.take(params.request_state, params.digest())
             served.resume(send, params.meta.token, params.input_responses or {})
         else:
             run, request = await self._prepare(send), CallRequest(params.name, params.arguments)
@@ -258,7 +258,7 @@ class ServedClient:
         if result is not None:
             return _finish(served.run, served.request, result)
         asked = {name: form for name, (form, _future) in served.questions.items()}
-        state = self._parked.put(served, params.digest())
+        state = self._suspended.put(served, params.digest())
         return {"resultType": "input_required", "inputRequests": asked, "requestState": state}
 
     async def _prepare(self, send: Send) -> Run:
@@ -279,7 +279,7 @@ class ServedClient:
             return
         usual = self._usual or self.kit()
         services: Any = usual.run.services
-        chosen = choose_workspace(usual.place, uris, services.protection().explain)
+        chosen = choose_workspace(usual.host_workspace, uris, services.protection().explain)
         if chosen != self._workspace:
             self._workspace = chosen
             self._retire()
@@ -288,7 +288,7 @@ class ServedClient:
         """Send a request to the client, and return the result. Raises `McpError`."""
         self._last_id = number = self._last_id + 1
         future: asyncio.Future[msgspec.Raw] = asyncio.get_running_loop().create_future()
-        self._asked[number] = future
+        self._pending_requests[number] = future
         try:
             send(mcp.request(number, method, params))
             return await future
@@ -296,10 +296,10 @@ class ServedClient:
             send(mcp.notification("notifications/cancelled", {"requestId": number}))
             raise
         finally:
-            del self._asked[number]
+            del self._pending_requests[number]
 
     def _take_answer(self, message: mcp.RpcMessage) -> None:
-        future = self._asked.get(message.id) if isinstance(message.id, int) else None
+        future = self._pending_requests.get(message.id) if isinstance(message.id, int) else None
         if future is None or future.done():
             return
         if isinstance(message.error, mcp.Failure):

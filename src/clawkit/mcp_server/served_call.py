@@ -1,7 +1,7 @@
 """A call on behalf of a client: its progress, and the questions it asks the person there.
 
 Until 2025-11-25, a question is a request to the client, sent while the call waits. From 2026-07-28
-on, it is the result of the client's request, which ends with that: the call is parked until the
+on, it is the result of the client's request, which ends with that: the call is suspended until the
 client repeats the request with an answer and with the state that names the call.
 """
 
@@ -29,8 +29,8 @@ Send = Callable[[bytes], None]
 """Sends a message that precedes the answer to a request."""
 Ask = Callable[[Send, str, object], Awaitable[msgspec.Raw]]
 """Sends a request to the client, and returns its answer."""
-MAX_PARKED = 32
-PARKED_S = 900.0
+MAX_SUSPENDED = 32
+SUSPENDED_S = 900.0
 """Seconds that a client has to repeat a request; a question may expire earlier."""
 _ELICIT = "elicitation/create"
 _ONCE, _SESSION, _DENY = "allow-once", "allow-session", "deny"
@@ -48,7 +48,7 @@ class ServedCall:
 
     task: asyncio.Task[Result]
     until = 0.0
-    """Time until which it stays parked."""
+    """Time until which it stays suspended."""
     digest = b""
     """Digest of the parameters that a client must repeat."""
 
@@ -83,7 +83,7 @@ class ServedCall:
             self._changed.set()
 
     def start(self) -> None:
-        """Make the call in a task, so that it can be parked."""
+        """Make the call in a task, so that it can be suspended."""
         self.task = asyncio.ensure_future(self.perform())
 
     async def advance(self) -> Result | None:
@@ -93,13 +93,13 @@ class ServedCall:
             await self._changed.wait()
         return None if self.can_ask else await self.task
 
-    def resume(self, send: Send, token: mcp.Id | None, given: Mapping[str, msgspec.Raw]) -> None:
+    def resume(self, send: Send, token: mcp.Id | None, answers: Mapping[str, msgspec.Raw]) -> None:
         """Continue for a request that repeats the first one, with answers to questions. Missing and
         invalid answers are requested again."""
         self.send, self.token = send, token
-        for name in self.questions.keys() & given.keys():
+        for name in self.questions.keys() & answers.keys():
             with suppress(mcp.McpError):
-                elicited = mcp.read(given[name], Elicited)
+                elicited = mcp.read(answers[name], Elicited)
                 _form, future = self.questions.pop(name)
                 future.set_result(elicited)
 
@@ -165,53 +165,54 @@ def show_question(request: Question) -> dict[str, Any]:
     return {"mode": "form", "message": text, "requestedSchema": schema}
 
 
-def read_answer(given: Elicited, request: Question, by: str) -> Answer:
+def read_answer(elicited: Elicited, request: Question, by: str) -> Answer:
     """The person's decision: anything but a clear yes denies."""
-    chosen = (given.content or {}).get("decision")
-    if given.action == "accept" and chosen == _ONCE:
+    chosen = (elicited.content or {}).get("decision")
+    if elicited.action == "accept" and chosen == _ONCE:
         return Answer("allow", by=by)
     is_offered = any(each.extent == "session" for each in request.lasting)
-    if given.action == "accept" and chosen == _SESSION and is_offered:
+    if elicited.action == "accept" and chosen == _SESSION and is_offered:
         return Answer("allow", extent="session", by=by)
     return Answer("deny", by.removeprefix("the person "), by=by)
 
 
-class CarPark:
-    """The parked calls of a client. Each can be taken once, by the same client, with the same
+class SuspendedCalls:
+    """The suspended calls of a client. Each can be taken once, by the same client, with the same
     parameters, before it expires."""
 
     def __init__(self) -> None:
-        self._parked: dict[str, ServedCall] = {}
+        self._suspended: dict[str, ServedCall] = {}
 
     def put(self, served: ServedCall, digest: bytes) -> str:
-        """Park a call; returns an unguessable state that the client must repeat. Raises
+        """Suspend a call; returns an unguessable state that the client must repeat. Raises
         `McpError`."""
         self.sweep()
-        if len(self._parked) >= MAX_PARKED:
+        if len(self._suspended) >= MAX_SUSPENDED:
             served.task.cancel()
-            raise mcp.McpError(mcp.INTERNAL_ERROR, f"{MAX_PARKED} calls already wait for answers")
+            why = f"{MAX_SUSPENDED} calls already wait for answers"
+            raise mcp.McpError(mcp.INTERNAL_ERROR, why)
         state = secrets.token_urlsafe(32)
-        served.until, served.digest = time.monotonic() + PARKED_S, digest
-        self._parked[state] = served
+        served.until, served.digest = time.monotonic() + SUSPENDED_S, digest
+        self._suspended[state] = served
         return state
 
     def take(self, state: str, digest: bytes) -> ServedCall:
         """The call that a state names. Raises `McpError`."""
         self.sweep()
-        if state not in self._parked or self._parked[state].digest != digest:
+        if state not in self._suspended or self._suspended[state].digest != digest:
             message = "invalid requestState: unknown, expired, used, or of another request"
             raise mcp.McpError(mcp.INVALID_PARAMS, message)
-        return self._parked.pop(state)
+        return self._suspended.pop(state)
 
     def sweep(self) -> None:
         """Stop expired calls."""
         now = time.monotonic()
-        for name, served in list(self._parked.items()):
+        for name, served in list(self._suspended.items()):
             if served.until <= now:
-                self._parked.pop(name).task.cancel()
+                self._suspended.pop(name).task.cancel()
 
     def tasks(self) -> list[asyncio.Task[Result]]:
-        return [served.task for served in self._parked.values()]
+        return [served.task for served in self._suspended.values()]
 
     def stop(self) -> None:
         for task in self.tasks():
@@ -220,4 +221,4 @@ class CarPark:
     @property
     def is_empty(self) -> bool:
         self.sweep()
-        return not self._parked
+        return not self._suspended

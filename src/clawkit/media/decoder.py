@@ -107,10 +107,10 @@ def shut(*modules: str) -> None:
     _limit(resource.RLIMIT_NOFILE, 3)
 
 
-def _limit(what: int, soft: int, hard: int | None = None) -> None:
-    most = resource.getrlimit(what)[1]
+def _limit(resource_id: int, soft: int, hard: int | None = None) -> None:
+    most = resource.getrlimit(resource_id)[1]
     most = sys.maxsize if most == resource.RLIM_INFINITY else most
-    resource.setrlimit(what, (min(soft, most), min(soft if hard is None else hard, most)))
+    resource.setrlimit(resource_id, (min(soft, most), min(soft if hard is None else hard, most)))
 
 
 def fit_picture(data: bytes, max_side: int, max_bytes: int) -> Answer:

@@ -154,10 +154,11 @@ def explain_end(code: int) -> ToolError:
     return ToolInputError(f"the file cannot be decoded: it crashed the decoder ({name})")
 
 
-def _check_size(what: str, data: bytes, max_bytes: int) -> None:
+def _check_size(label: str, data: bytes, max_bytes: int) -> None:
     if len(data) > max_bytes:
         raise ToolInputError(
-            f"the {what} is {human_size(len(data))}, more than the limit of {human_size(max_bytes)}"
+            f"the {label} is {human_size(len(data))}, more than the limit of "
+            f"{human_size(max_bytes)}"
         )
 
 

@@ -94,27 +94,27 @@ def _pieces(line: str) -> Iterator[str]:
         at = end
 
 
-def _tail(held: list[_Line]) -> list[_Line]:
+def _tail(lines: list[_Line]) -> list[_Line]:
     """The last lines, as far as they fit into the overlap."""
-    weight, start = 0, len(held)
-    while start > 1 and weight + held[start - 1].weight <= OVERLAP:
+    weight, start = 0, len(lines)
+    while start > 1 and weight + lines[start - 1].weight <= OVERLAP:
         start -= 1
-        weight += held[start].weight
-    return held[start:]
+        weight += lines[start].weight
+    return lines[start:]
 
 
-def _chunk(held: list[_Line], above: str) -> NoteChunk:
+def _chunk(lines: list[_Line], above: str) -> NoteChunk:
     pieces: list[str] = []
     last = 0
-    filled = [at for at, line in enumerate(held) if line.text.strip()]
-    held = held[filled[0] : filled[-1] + 1]
-    for line in held:
+    filled = [at for at, line in enumerate(lines) if line.text.strip()]
+    lines = lines[filled[0] : filled[-1] + 1]
+    for line in lines:
         if pieces and line.number == last:  # parts of one line
             pieces[-1] += line.text
         else:
             pieces.append(line.text)
         last = line.number
-    return NoteChunk(held[0].number, held[-1].number, "\n".join(pieces), above)
+    return NoteChunk(lines[0].number, lines[-1].number, "\n".join(pieces), above)
 
 
 def _join(trail: list[tuple[int, str]]) -> str:

@@ -190,12 +190,12 @@ class HttpEmbedder:
             async with asyncio.timeout(self._times.limit_s(purpose)):
                 found: list[list[float]] = []
                 for at in range(0, len(texts), self._api.batch):
-                    found += await self._whole(texts[at : at + self._api.batch], purpose)
+                    found += await self._embed_batch(texts[at : at + self._api.batch], purpose)
                 return found
         except TimeoutError:
             raise ModelError("timeout", f"{self.provider} did not embed in time") from None
 
-    async def _whole(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
+    async def _embed_batch(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         """The vectors of one request, or of two if it was too long. Of a single text that is too
         long, only the beginning is embedded, so that it does not block all others."""
         try:
@@ -206,9 +206,9 @@ class HttpEmbedder:
                 raise
         half = len(texts) // 2
         if not half:
-            return await self._whole([texts[0][: len(texts[0]) // 2]], purpose)
-        first = await self._whole(texts[:half], purpose)
-        return first + await self._whole(texts[half:], purpose)
+            return await self._embed_batch([texts[0][: len(texts[0]) // 2]], purpose)
+        first = await self._embed_batch(texts[:half], purpose)
+        return first + await self._embed_batch(texts[half:], purpose)
 
     async def _with_retries(self, texts: Sequence[str], purpose: Purpose) -> list[list[float]]:
         for pause_s in self._times.pauses_s:

@@ -112,8 +112,8 @@ class NoteFiles:
         own = FileRoot(self._workspace, names=_NAMES, below=_FOLDER)
         self.roots = (own, *(self._extra(each, env) for each in extra))
 
-    def _extra(self, given: str | MemoryPath, env: Mapping[str, str]) -> FileRoot:
-        at = given if isinstance(given, MemoryPath) else MemoryPath(path=given)
+    def _extra(self, configured: str | MemoryPath, env: Mapping[str, str]) -> FileRoot:
+        at = configured if isinstance(configured, MemoryPath) else MemoryPath(path=configured)
         path = at.path if at.path.startswith("~") else os.path.join(self._workspace, at.path)
         place = _resolve(expand(path, env), self._workspace)
         is_own, is_file = is_below(place, self._workspace), os.path.isfile(place)
@@ -217,11 +217,11 @@ class NoteFiles:
             raise ToolInputError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _resolve(place: str, workspace: str, max_links: int = 40) -> str:
+def _resolve(path: str, workspace: str, max_links: int = 40) -> str:
     """Resolve the user's links on the way to a place, but keep those inside the workspace, which
     may have come with a repository."""
     found = "/"
-    for name in place.split("/"):
+    for name in path.split("/"):
         is_own = is_below(found, workspace)
         found = os.path.normpath(os.path.join(found, name))
         if not is_own and max_links and os.path.islink(found):

@@ -359,9 +359,9 @@ def _split_work(counted: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
         counted = counted[len(kept) :]
 
 
-def _rarity(total: int, found: int) -> float:
+def _rarity(total: int, matches: int) -> float:
     """The factor of a term in BM25, as in the rank of FTS5."""
-    return max(math.log((total - found + 0.5) / (found + 0.5)), 1e-6)
+    return max(math.log((total - matches + 0.5) / (matches + 0.5)), 1e-6)
 
 
 def _saturation(row: FTS5ExtensionApi, *given: Any) -> float:

@@ -112,10 +112,10 @@ class VectorIndex:
             return []
         return self._index.run(look, write=True)
 
-    def put(self, space: str, made: Mapping[bytes, bytes]) -> bool:
+    def put(self, space: str, vectors: Mapping[bytes, bytes]) -> bool:
         """Store vectors by the hash of the text. Removes vectors of another length, from an older
         model of the same name; returns whether there were any."""
-        size = max(map(len, made.values()))
+        size = max(map(len, vectors.values()))
 
         def put(db: Connection) -> bool:
             sql = "SELECT length(data) FROM vector WHERE space = ? LIMIT 1"
@@ -123,7 +123,7 @@ class VectorIndex:
             if is_other:
                 db.execute("DELETE FROM vector WHERE space = ?", (_key(space),))
             sql = "INSERT OR REPLACE INTO vector (space, hash, data) VALUES (?, ?, ?)"
-            db.executemany(sql, [(_key(space), hash_, data) for hash_, data in made.items()])
+            db.executemany(sql, [(_key(space), hash_, data) for hash_, data in vectors.items()])
             return is_other
 
         return self._index.run(put, write=True)

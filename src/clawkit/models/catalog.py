@@ -331,10 +331,10 @@ class Catalog:
         )
         return join_headers(*(dict(self._resolved(key, given)) for key, given in places))
 
-    def _resolved(self, key: str, given: Mapping[str, SecretInput]) -> Iterator[tuple[str, str]]:
+    def _resolved(self, key: str, secrets: Mapping[str, SecretInput]) -> Iterator[tuple[str, str]]:
         from clawkit.net.route import bad_name, bad_value
 
-        for name, value in given.items():
+        for name, value in secrets.items():
             if problem := bad_name(name):
                 raise builtin.fault(problem, key)
             text = self._secret(value, f"{key}.{name}").strip()

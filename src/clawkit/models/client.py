@@ -256,7 +256,7 @@ class Reading:
         self._provider = provider
         self.decoder = decoder
         self._events: EventStream | None = None
-        self._whole = bytearray()
+        self._body = bytearray()
         self._size = 0
         self.is_over = False
         """Whether the last event has been received; anything after it is ignored."""
@@ -269,13 +269,13 @@ class Reading:
         if self._size > MAX_BODY:
             raise self._malformed(f"an answer of more than {MAX_BODY} bytes")
         if self._events is None:
-            chunk = chunk if self._whole else chunk.lstrip(_BLANKS)
+            chunk = chunk if self._body else chunk.lstrip(_BLANKS)
             if not chunk:
                 return
             self.has_begun = True
-            if self._whole or chunk[:1] in (b"{", b"[", b"<"):
-                self._whole += chunk
-                if len(self._whole) > MAX_WHOLE:
+            if self._body or chunk[:1] in (b"{", b"[", b"<"):
+                self._body += chunk
+                if len(self._body) > MAX_WHOLE:
                     raise self._malformed(f"an answer of more than {MAX_WHOLE} bytes")
                 return
             self._events = EventStream()
@@ -292,10 +292,10 @@ class Reading:
     def end(self) -> Iterator[Delta]:
         """Finish at the end of the body."""
         if self._events is None:
-            yield from self.decoder.feed_whole(bytes(self._whole))
+            yield from self.decoder.feed_whole(bytes(self._body))
         elif not self.is_over:
             for event in self._events.end():
                 yield from self.decoder.feed(event)
 
-    def _malformed(self, what: str) -> ModelError:
-        return ModelError("malformed", f"{self._provider} sent {what}.")
+    def _malformed(self, problem: str) -> ModelError:
+        return ModelError("malformed", f"{self._provider} sent {problem}.")

@@ -210,9 +210,9 @@ class Profiles:
                 entry["expires"] = profile.expires
 
 
-def _fitting(given: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
+def _fitting(entry: object, kind: type[msgspec.Struct]) -> dict[str, Any]:
     """The valid fields of a stored entry; others are ignored."""
-    stored, found = dict_of(given), {}
+    stored, found = dict_of(entry), {}
     for field in msgspec.structs.fields(kind):
         value = stored.get(field.encode_name)
         if isinstance(value, float) and value.is_integer():
@@ -342,7 +342,7 @@ class Credentials:
         self._renewed: dict[str, StoredCredential] = {}
         self._problems: dict[str, str] = {}
         """Provider -> why its setting has no usable credential."""
-        self._kept: dict[SecretInput, tuple[float, str]] = {}
+        self._resolved_secrets: dict[SecretInput, tuple[float, str]] = {}
         self._only = ""
 
     def only(self, profile: str) -> Credentials:
@@ -492,7 +492,7 @@ class Credentials:
         return replace(credential, secret=str(profile.secret))
 
     async def _fetch(self, credential: Credential, ref: SecretInput) -> str:
-        kept_until, secret = self._kept.get(ref, (0.0, ""))
+        kept_until, secret = self._resolved_secrets.get(ref, (0.0, ""))
         if self._clock() < kept_until:
             return secret
         from clawkit.config.secrets import resolve
@@ -501,7 +501,7 @@ class Credentials:
             secret = (await asyncio.to_thread(resolve, ref, self._config, self._env)).strip()
         except SecretError as error:
             raise ModelError("auth", f"{credential.provider} ({credential.id}): {error}") from error
-        self._kept[ref] = (self._clock() + _KEEP_S, secret)
+        self._resolved_secrets[ref] = (self._clock() + _KEEP_S, secret)
         return secret
 
     def cooldown_s(self, credential: Credential) -> float:
@@ -523,7 +523,7 @@ class Credentials:
         if kind not in PER_CREDENTIAL:
             return
         if kind == "auth" and credential.ref is not None:
-            self._kept.pop(credential.ref, None)
+            self._resolved_secrets.pop(credential.ref, None)
         now = self._now_ms()
         use = self._use(credential.id)
         if use.blocked_until > now:

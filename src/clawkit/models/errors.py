@@ -210,8 +210,8 @@ def unusable(provider: str, why: str) -> str:
     return _sentence(provider, shown(why, ()), _advice(provider, "malformed"))
 
 
-def _sentence(what: str, words: str, advice: str) -> str:
-    return what + (f": {words.rstrip('. ')}" if words else "") + f". {advice}"
+def _sentence(problem: str, words: str, advice: str) -> str:
+    return problem + (f": {words.rstrip('. ')}" if words else "") + f". {advice}"
 
 
 def brief(ref: object, error: ModelError) -> str:
@@ -227,23 +227,23 @@ def shown(text: str, secrets: Iterable[str]) -> str:
     return printable(one_line(masked, _MAX_SAID))
 
 
-def _kind(status: int, said: ErrorBody) -> ErrorKind:
-    if status < 300 and not said.is_json:
+def _kind(status: int, body: ErrorBody) -> ErrorKind:
+    if status < 300 and not body.is_json:
         # A web page means a wrong address or a login: retrying does not help.
-        return "not_found" if said.is_page else "malformed"
-    inner = said.status
+        return "not_found" if body.is_page else "malformed"
+    inner = body.status
     if inner and (status < 300 or (status in (500, 502, 503) and inner < 500)):
         status = inner
-    found = _kind_by_words(status, said.search) or _BY_STATUS.get(status)
+    found = _kind_by_words(status, body.search) or _BY_STATUS.get(status)
     if found:
         return found
     if status >= 300:
         return "server" if status >= 500 else "invalid" if status >= 400 else "not_found"
     for kind, pattern in _NAMES.items():
-        if regex(pattern).search(said.search):
+        if regex(pattern).search(body.search):
             return kind
     # Nothing indicates an error, so it is not from a model API.
-    return "server" if said.is_json and (said.texts or said.codes) else "malformed"
+    return "server" if body.is_json and (body.texts or body.codes) else "malformed"
 
 
 def _kind_by_words(status: int, text: str) -> ErrorKind | None:
@@ -373,32 +373,32 @@ def _decoded(text: str) -> Any:
         return None
 
 
-def _collect(value: Any, said: ErrorBody, depth: int) -> None:
-    if depth == 0 or len(said.texts) >= _MAX_ITEMS:
+def _collect(value: Any, body: ErrorBody, depth: int) -> None:
+    if depth == 0 or len(body.texts) >= _MAX_ITEMS:
         return
     if isinstance(value, list):
         for item in value[:_MAX_ITEMS]:
-            _collect(item, said, depth - 1)
+            _collect(item, body, depth - 1)
     elif isinstance(value, str):
         inner = _decoded(value)
         if inner is not None:
-            _collect(inner, said, depth - 1)
+            _collect(inner, body, depth - 1)
         elif value.strip():
-            said.texts.append(value)
+            body.texts.append(value)
     elif isinstance(value, Mapping):
         for key in _TEXT_KEYS:
             if isinstance(text := value.get(key), str):
-                _collect(text, said, depth - 1)
+                _collect(text, body, depth - 1)
         for item in map(value.get, _CODE_KEYS):
             if isinstance(item, int | str) and not isinstance(item, bool):
                 code = str(item)[:80].strip().lower()
-                if len(said.codes) < _MAX_ITEMS:
-                    said.codes.append(code)
-                if not said.status and regex(r"[45][0-9]{2}").fullmatch(code):
-                    said.status = int(code)
-        said.waits += [value[key] for key in _WAIT_KEYS if value.get(key) is not None]
+                if len(body.codes) < _MAX_ITEMS:
+                    body.codes.append(code)
+                if not body.status and regex(r"[45][0-9]{2}").fullmatch(code):
+                    body.status = int(code)
+        body.waits += [value[key] for key in _WAIT_KEYS if value.get(key) is not None]
         for key in _NESTED_KEYS:
-            _collect(value.get(key), said, depth - 1)
+            _collect(value.get(key), body, depth - 1)
 
 
 _MAX_WAIT_S = 31 * 86_400.0
@@ -408,12 +408,12 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _SPAN = r"(?:\d{1,9}(?:\.\d{1,12})?(?:ms|[smhd]))+"
 
 
-def find_wait(headers: Mapping[str, str], said: ErrorBody, now: float) -> float | None:
+def find_wait(headers: Mapping[str, str], body: ErrorBody, now: float) -> float | None:
     """Seconds to wait according to the headers or the body; None if they do not say."""
     texts = [f"{headers.get('retry-after-ms', '').strip()}ms", headers.get("retry-after", "")]
     phrase = regex(rf"(?:try again|retry|reset) (?:in|after) ({_SPAN}|\d{{1,9}}(?:\.\d+)?)")
-    found = phrase.search(said.search)
-    texts += [*map(str, said.waits), found[1] if found else ""]
+    found = phrase.search(body.search)
+    texts += [*map(str, body.waits), found[1] if found else ""]
     # Wait until the last of the exhausted limits is reset.
     resets = [
         _moment(headers.get(reset, ""), now)

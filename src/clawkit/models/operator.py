@@ -84,11 +84,11 @@ def _repeat(messages: Sequence[Any]) -> list[Text | ToolCall]:
     return [Text("\n\n".join(shown))]
 
 
-def _answer(said: Any, request: Request) -> list[Text | ToolCall]:
-    text = "\n".join(b.text for b in getattr(said, "content", ()) if isinstance(b, Text))
-    source = getattr(said, "source", None)
+def _answer(message: Any, request: Request) -> list[Text | ToolCall]:
+    text = "\n".join(b.text for b in getattr(message, "content", ()) if isinstance(b, Text))
+    source = getattr(message, "source", None)
     if source is not None and source.kind == "cron" and source.runs:
-        text = said.content[0].text  # a due job: its owner's text, then ours
+        text = message.content[0].text  # a due job: its owner's text, then ours
     elif source is not None:
         # Not typed by a person, so it must not be executed.
         return [Text("REPLY_SKIP" if source.kind == "session" else text)]

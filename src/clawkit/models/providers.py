@@ -119,21 +119,21 @@ def _written(raw: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _join(
-    name: str, key: str, mine: Provider, stored: Provider | None, written: Mapping[str, Any]
+    name: str, key: str, configured: Provider, stored: Provider | None, written: Mapping[str, Any]
 ) -> Service:
     """`written` are the provider's settings as written, without substitution."""
-    models = {model.id: model for model in mine.models}
+    models = {model.id: model for model in configured.models}
     origins: dict[str, Origin] = dict.fromkeys(models, "config")
-    settings = mine
+    settings = configured
     if stored:
-        settings = over(mine, stored)
-        written_key = written.get("apiKey", written.get("api_key")) or mine.api_key
-        is_managed = isinstance(mine.api_key, SecretRef) or bool(key_mark(written_key))
+        settings = over(configured, stored)
+        written_key = written.get("apiKey", written.get("api_key")) or configured.api_key
+        is_managed = isinstance(configured.api_key, SecretRef) or bool(key_mark(written_key))
         own_key = stored.api_key if not isinstance(stored.api_key, SecretRef) else None
         settings = replace(
             settings,
-            base_url=stored.base_url or mine.base_url,
-            api_key=(None if is_managed else own_key) or mine.api_key or stored.api_key,
+            base_url=stored.base_url or configured.base_url,
+            api_key=(None if is_managed else own_key) or configured.api_key or stored.api_key,
         )
         for model in stored.models:
             before = models.get(model.id)

@@ -89,10 +89,10 @@ class ParsedUrl(msgspec.Struct, frozen=True):
     @property
     def authority(self) -> str:
         """Host and port for the `Host` header."""
-        return self.place.removesuffix(f":{DEFAULT_PORTS[self.scheme]}")
+        return self.host_port.removesuffix(f":{DEFAULT_PORTS[self.scheme]}")
 
     @property
-    def place(self) -> str:
+    def host_port(self) -> str:
         """Host and port, always both; for messages and for CONNECT."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 

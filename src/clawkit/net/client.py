@@ -106,7 +106,7 @@ class Client:
         for connection in connections:
             connection.close()
         if connections:
-            await asyncio.wait([connection.gone for connection in connections], timeout=_CLOSE_S)
+            await asyncio.wait([connection.closed for connection in connections], timeout=_CLOSE_S)
 
     def _reuse(self, target: ParsedUrl, route: Route) -> HttpConnection | None:
         key = (*target.origin, route)
@@ -272,7 +272,7 @@ class Response:
                 elif not self._coding:
                     return data
                 else:
-                    place = self._connection.place
+                    place = self._connection.host_port
                     self._inflater = self._inflater or Inflater(self._coding, place)
                     self._inflater.feed(data)
         except BaseException:
@@ -299,14 +299,14 @@ _AUTODETECT = 47
 class Inflater:
     """Decompresses one stream, on demand."""
 
-    def __init__(self, coding: str, place: str) -> None:
+    def __init__(self, coding: str, host_port: str) -> None:
         """`coding` is the value of `Content-Encoding`, in lower case."""
         if coding not in ("gzip", "x-gzip", "deflate"):
             what = coding if coding.isascii() and coding.isalnum() and len(coding) < 20 else "other"
             raise NetError(
-                "protocol", f"{place} used a content encoding that was not requested ({what})"
+                "protocol", f"{host_port} used a content encoding that was not requested ({what})"
             )
-        self._place = place
+        self._host_port = host_port
         self._stream = zlib.decompressobj(_AUTODETECT)
         self._packed = b""
         self._has_begun = self._may_hold_more = False
@@ -323,7 +323,7 @@ class Inflater:
         try:
             piece = self._stream.decompress(self._packed, STEP)
         except zlib.error:
-            problem = f"{self._place} sent compressed data that is corrupt"
+            problem = f"{self._host_port} sent compressed data that is corrupt"
             raise NetError("protocol", problem) from None
         self._packed, self._may_hold_more = self._stream.unconsumed_tail, bool(piece)
         return piece
@@ -331,4 +331,4 @@ class Inflater:
     def finish(self) -> None:
         """Call after the last piece; raises `NetError` if the stream is incomplete."""
         if self._has_begun and not self._stream.eof:
-            raise NetError("closed", f"{self._place} sent compressed data that ends too early")
+            raise NetError("closed", f"{self._host_port} sent compressed data that ends too early")

@@ -58,12 +58,12 @@ async def open_connection(
             await opening.run(route)
     except TimeoutError:
         opening.stream.close()
-        problem = f"no connection to {target.place} within {round(limit_s, 2):g} s"
+        problem = f"no connection to {target.host_port} within {round(limit_s, 2):g} s"
         raise NetError("timeout", problem) from None
     except BaseException:
         opening.stream.close()
         raise
-    return HttpConnection(opening.stream, target.place)
+    return HttpConnection(opening.stream, target.host_port)
 
 
 class _Opening(msgspec.Struct, frozen=True):
@@ -102,11 +102,11 @@ class _Opening(msgspec.Struct, frozen=True):
             await _encrypt(self.stream, target, route.tls)
 
     async def _open_tunnel(self, proxy: addresses.ParsedUrl, credentials: str) -> None:
-        target = self.target.place
+        target = self.target.host_port
         lines = [(b"Host", target.encode("ascii"))]
         if credentials:
             lines.append((b"Proxy-Authorization", credentials.encode("ascii")))
-        connection = HttpConnection(self.stream, f"the proxy {proxy.place}")
+        connection = HttpConnection(self.stream, f"the proxy {proxy.host_port}")
         connection.send("CONNECT", target, lines, b"")
         status, _ = await connection.head(Timeouts(self.limit_s, self.limit_s, None, self.until))
         if status == 407:
@@ -118,16 +118,16 @@ class _Opening(msgspec.Struct, frozen=True):
             problem = f"sent data before {target} could have"
         else:
             return
-        raise NetError("connect", f"the proxy {proxy.place} {problem}")
+        raise NetError("connect", f"the proxy {proxy.host_port} {problem}")
 
-    async def _connect(self, place: addresses.ParsedUrl, route: Route, *, encrypted: bool) -> None:
+    async def _connect(self, url: addresses.ParsedUrl, route: Route, *, encrypted: bool) -> None:
         """Try the allowed addresses in turn, each with its share of the remaining time."""
-        is_metadata = addresses.kind_of_name(place.host) == "metadata"
-        if is_metadata and (error := _refused(place.host, "metadata", "", route, encrypted)):
+        is_metadata = addresses.kind_of_name(url.host) == "metadata"
+        if is_metadata and (error := _refused(url.host, "metadata", "", route, encrypted)):
             raise error
         allowed, refused = [], []
-        for address in await self._addresses(place):
-            shown = place.host if address == place.address else f"{place.host} ({address})"
+        for address in await self._addresses(url):
+            shown = url.host if address == url.address else f"{url.host} ({address})"
             if error := _refused(shown, *addresses.classify(address), route, encrypted):
                 refused.append(error)
             else:
@@ -140,34 +140,34 @@ class _Opening(msgspec.Struct, frozen=True):
             share = None if left == 1 else loop.time() + (self.until - loop.time()) / left
             try:
                 async with asyncio.timeout_at(share):
-                    sock = await open_socket(address, place.port)
+                    sock = await open_socket(address, url.port)
                     await loop.create_connection(lambda: self.stream, sock=sock)
                     return
             except OSError as error:
                 is_here = addresses.kind_of(address) == "loopback"
                 is_absent = is_absent and is_here and error.errno in _NOT_LISTENING
                 why = os.strerror(error.errno) if error.errno else "no answer in time"
-                problem = problem or f"cannot connect to {place.place} ({address}): {why}"
+                problem = problem or f"cannot connect to {url.host_port} ({address}): {why}"
         raise NetError("absent" if is_absent else "connect", problem)
 
-    async def _addresses(self, place: addresses.ParsedUrl) -> Sequence[addresses.Address]:
-        if place.address is not None:
-            return (place.address,)
-        if addresses.kind_of_name(place.host) == "loopback":
+    async def _addresses(self, url: addresses.ParsedUrl) -> Sequence[addresses.Address]:
+        if url.address is not None:
+            return (url.address,)
+        if addresses.kind_of_name(url.host) == "loopback":
             return _THIS_MACHINE
         try:
-            texts = await self.resolve(place.host, place.port)
+            texts = await self.resolve(url.host, url.port)
         except OSError as error:
             why = error.strerror or "no answer"
             kind: NetErrorKind = "connect" if error.errno in _LATER else "dns"
-            raise NetError(kind, f"cannot resolve {place.host}: {why}") from None
+            raise NetError(kind, f"cannot resolve {url.host}: {why}") from None
         found: dict[addresses.Address, None] = {}
         for text in texts:
             with suppress(ValueError):
                 # Without the zone: link-local addresses are refused anyway.
                 found[ip_address(text.partition("%")[0])] = None
         if not found:
-            raise NetError("dns", f"{place.host} has no address")
+            raise NetError("dns", f"{url.host} has no address")
         return list(found)[:_MAX_ADDRESSES]
 
 
@@ -186,19 +186,19 @@ def _refused(
     return NetError("refused", f"clawkit does not connect to {shown}: {why}") if why else None
 
 
-async def _encrypt(stream: ByteStream, place: addresses.ParsedUrl, tls: Tls) -> None:
+async def _encrypt(stream: ByteStream, url: addresses.ParsedUrl, tls: Tls) -> None:
     context = make_context(tls)
     problem = "it closed the connection before it was encrypted"
     transport = None
     try:
         if not stream.is_over:
             transport = await asyncio.get_running_loop().start_tls(
-                stream.transport, stream, context, server_hostname=tls.server_name or place.host
+                stream.transport, stream, context, server_hostname=tls.server_name or url.host
             )
     except OSError as error:
         problem = describe(error)
     except ValueError:
         problem = "request.tls.serverName is not a host name"
     if transport is None:
-        raise NetError("tls", f"no secure connection to {place.place}: {problem}")
+        raise NetError("tls", f"no secure connection to {url.host_port}: {problem}")
     stream.transport = transport

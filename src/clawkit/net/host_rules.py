@@ -107,11 +107,11 @@ def judge(host: str, port: int, rules: Rules) -> Verdict:
     return Verdict("ask", found, "this host and port are not on the allowlist")
 
 
-def judge_addresses(found: Iterable[str], port: int, rules: Rules) -> tuple[list[Address], str]:
+def judge_addresses(resolved: Iterable[str], port: int, rules: Rules) -> tuple[list[Address], str]:
     """The addresses of an allowed name, or why it is refused. One address that is not public is
     enough: it may be an attack (DNS rebinding), and the next lookup may return that one first."""
     addresses: dict[Address, None] = {}
-    for text in found:
+    for text in resolved:
         try:
             _, address = parse_host(f"[{text}]" if ":" in text else text)
         except NetError:

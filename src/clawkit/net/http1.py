@@ -36,7 +36,7 @@ class ByteStream(asyncio.BufferedProtocol):
         self.is_whole = False
         """Whether the other side announced the end; otherwise the connection broke."""
         self.error: Exception | None = None
-        self.gone: asyncio.Future[None] = self._loop.create_future()
+        self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when the socket is closed."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,8 +63,8 @@ class ByteStream(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_over = True
         self.error = self.error or exc
-        if not self.gone.done():
-            self.gone.set_result(None)
+        if not self.closed.done():
+            self.closed.set_result(None)
         self._wake()
 
     def take(self) -> bytes:
@@ -244,12 +244,12 @@ class _ResponseParser:
 
 
 class HttpConnection:
-    """A connection for requests. `place` is host and port of the other end, for messages."""
+    """A connection for requests. `host_port` is the address of the other end, for messages."""
 
-    def __init__(self, stream: ByteStream, place: str) -> None:
+    def __init__(self, stream: ByteStream, host_port: str) -> None:
         self._stream = stream
-        self.gone = stream.gone
-        self.place = place
+        self.closed = stream.closed
+        self.host_port = host_port
         self._answer = _ResponseParser("")
         self._was_silent = True
         self._end_was_told = False
@@ -291,7 +291,7 @@ class HttpConnection:
         head += b"".join([b"%s: %s\r\n" % line for line in lines])
         if not regex(_REQUEST_HEAD).fullmatch(head):
             # Without the headers, which may contain credentials.
-            raise NetError("refused", f"the request to {self.place} is not valid HTTP")
+            raise NetError("refused", f"the request to {self.host_port} is not valid HTTP")
         self._stream.write(b"%s\r\n%s" % (head, body))
         self._answer, self._was_silent = _ResponseParser(method), True
 
@@ -305,7 +305,7 @@ class HttpConnection:
         while not answer.has_head:
             self._check()
             if not await self._more(until):
-                late = f"{self.place} did not answer within {round(limit_s, 2):g} s"
+                late = f"{self.host_port} did not answer within {round(limit_s, 2):g} s"
                 raise NetError("timeout", late)
         return answer.status, answer.headers
 
@@ -320,7 +320,7 @@ class HttpConnection:
                 problem = f"did not complete its answer within {round(limits.timeout_s, 2):g} s"
                 if silent_until < until:
                     problem = f"sent nothing for {idle_s:g} s"
-                raise NetError("timeout", f"{self.place} {problem}")
+                raise NetError("timeout", f"{self.host_port} {problem}")
         return ready
 
     def ready(self) -> bytes | None:
@@ -340,7 +340,7 @@ class HttpConnection:
 
     def _check(self) -> None:
         if self._answer.problem:
-            raise NetError("protocol", f"{self.place} sent {self._answer.problem}")
+            raise NetError("protocol", f"{self.host_port} sent {self._answer.problem}")
 
     async def _more(self, until: float) -> bool:
         """Wait for data and parse it; False on a timeout."""
@@ -363,6 +363,6 @@ class HttpConnection:
     def _closed(self) -> NetError:
         error = self._stream.error
         if isinstance(error, ssl.SSLError):
-            return NetError("tls", f"no answer from {self.place}: {describe(error)}")
+            return NetError("tls", f"no answer from {self.host_port}: {describe(error)}")
         when = "answered" if self._was_silent else "had answered completely"
-        return NetError("closed", f"{self.place} closed the connection before it {when}")
+        return NetError("closed", f"{self.host_port} closed the connection before it {when}")

@@ -68,8 +68,8 @@ class EventStream:
         if size > self._max_bytes:
             raise ValueError(f"an event of more than {self._max_bytes} bytes")
 
-    def _read(self, whole: bytes) -> list[ServerEvent]:
-        text = whole.decode("utf-8", "replace")
+    def _read(self, data: bytes) -> list[ServerEvent]:
+        text = data.decode("utf-8", "replace")
         if self._is_start:
             text = text.removeprefix("\ufeff")
             self._is_start = False

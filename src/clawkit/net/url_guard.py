@@ -123,15 +123,17 @@ async def get_following(
                     yield Arrival(response, target.url, was_downgraded)
                     return
         except NetError as error:
-            after = f"redirected from {parse_url(url).place}: " if len(seen) > 1 else ""
+            after = f"redirected from {parse_url(url).host_port}: " if len(seen) > 1 else ""
             raise NetError(error.kind, f"{after}{error}") from None
         there = _resolve(target, location)
         if there.url in seen:
-            raise NetError("protocol", f"{target.place} redirects in a loop; it may need cookies")
+            why = f"{target.host_port} redirects in a loop; it may need cookies"
+            raise NetError("protocol", why)
         if len(seen) > max_redirects:
-            raise NetError("protocol", f"more than {max_redirects} redirects, last {target.place}")
+            why = f"more than {max_redirects} redirects, last {target.host_port}"
+            raise NetError("protocol", why)
         if admit is not None and (why := await admit(there)):
-            raise _refused(target, f"it redirects to {there.place}, {why}")
+            raise _refused(target, f"it redirects to {there.host_port}, {why}")
         seen.add(there.url)
         if there.origin != target.origin:
             headers = {name: text for name, text in headers.items() if name.lower() in HARMLESS}
@@ -147,8 +149,8 @@ def _resolve(target: ParsedUrl, location: str) -> ParsedUrl:
         return parse_url(urljoin(target.url, location.strip().replace(" ", "%20")))
     except (NetError, ValueError) as error:
         why = str(error) if isinstance(error, NetError) else "its address is invalid"
-        raise NetError("refused", f"{target.place} redirects elsewhere: {why}") from None
+        raise NetError("refused", f"{target.host_port} redirects elsewhere: {why}") from None
 
 
 def _refused(target: ParsedUrl, why: str) -> NetError:
-    return NetError("refused", f"clawkit does not connect to {target.place}: {why}")
+    return NetError("refused", f"clawkit does not connect to {target.host_port}: {why}")

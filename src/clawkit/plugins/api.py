@@ -105,8 +105,8 @@ class Plugin:
     def tool(self, function: Callable[..., object] | Tool | None = None, /, **options: Any) -> Any:
         """Add a tool: a `Tool`, or a typed function, with the options of `clawkit.tool`."""
 
-        def register(given: Callable[..., object] | Tool) -> Tool:
-            made = given if isinstance(given, Tool) else tool(**options)(given)
+        def register(target: Callable[..., object] | Tool) -> Tool:
+            made = target if isinstance(target, Tool) else tool(**options)(target)
             self._check("tools", made.name, self.manifest.all_tools)
             self.registered_tools.append(made)
             return made
@@ -154,18 +154,18 @@ class Plugin:
         self.write_prompt = write
         return write
 
-    def _adder(self, what: str, name: str, to: dict[str, Any]) -> Callable[[F], F]:
-        self._check(what, name, getattr(self.manifest, what))
+    def _adder(self, kind: str, name: str, to: dict[str, Any]) -> Callable[[F], F]:
+        self._check(kind, name, getattr(self.manifest, kind))
 
-        def register(given: F) -> F:
-            to[name] = given
-            return given
+        def register(function: F) -> F:
+            to[name] = function
+            return function
 
         return register
 
-    def _check(self, what: str, name: str, declared: Sequence[str]) -> None:
+    def _check(self, kind: str, name: str, declared: Sequence[str]) -> None:
         if name not in declared:
-            raise PluginError(f"{name!r} is not declared: add it to {what} of Plugin(…)")
+            raise PluginError(f"{name!r} is not declared: add it to {kind} of Plugin(…)")
 
     def missing(self) -> list[str]:
         """Names that are declared but not registered."""

@@ -52,9 +52,9 @@ def discover(settings: Plugins, home: str, bundled: Mapping[str, str]) -> list[F
     return settle(found + list(_installed()))
 
 
-def settle(found: Sequence[FoundPlugin]) -> list[FoundPlugin]:
+def settle(plugins: Sequence[FoundPlugin]) -> list[FoundPlugin]:
     """Sort by precedence; a plugin that may not use its id gets a problem."""
-    ranked = sorted(found, key=lambda each: get_args(Origin).index(each.origin))
+    ranked = sorted(plugins, key=lambda each: get_args(Origin).index(each.origin))
     first: dict[str, FoundPlugin] = {}
     settled = []
     for each in ranked:
@@ -82,13 +82,13 @@ def is_in_place(record: Record, settings: Plugins, home: str) -> bool:
     return above in places or record.location in places
 
 
-def _plugins_at(place: str) -> Iterator[str]:
+def _plugins_at(root: str) -> Iterator[str]:
     """A file, a directory with `plugin.py`, or a directory of both."""
-    if not os.path.isdir(place) or os.path.lexists(os.path.join(place, MAIN)):
-        yield place
+    if not os.path.isdir(root) or os.path.lexists(os.path.join(root, MAIN)):
+        yield root
         return
-    for name in sorted(os.listdir(place)):
-        path = os.path.join(place, name)
+    for name in sorted(os.listdir(root)):
+        path = os.path.join(root, name)
         is_file = name.endswith(".py") and not name.startswith((".", "_"))
         if is_file or os.path.lexists(os.path.join(path, MAIN)):
             yield path

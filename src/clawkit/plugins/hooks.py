@@ -80,29 +80,29 @@ def hooks_for(plugins: PluginSet, event: str) -> list[PluginHook]:
 
 
 async def tell(
-    plugins: PluginSet, event: HookName, around: PluginContext, *args: Any
+    plugins: PluginSet, event: HookName, context: PluginContext, *args: Any
 ) -> list[tuple[PluginHook, Any]]:
     """Call the hooks for an event, one after another; yields the result of each that did not
     fail."""
     answers = []
     for hook in hooks_for(plugins, event):
         with suppress(Exception):  # which is noted
-            answers.append((hook, await hook.call(*args, hook.active.context(around))))
+            answers.append((hook, await hook.call(*args, hook.active.context(context))))
     return answers
 
 
 class HookedEnvironment(Struct, frozen=True):
     """The environment of commands, with the variables that plugins add."""
 
-    own: Any
+    inner: Any
     plugins: PluginSet
-    around: PluginContext
+    context: PluginContext
     check: Callable[[Mapping[str, str]], Mapping[str, str]]
     """Raises `ClawkitError` for forbidden variables."""
 
     async def variables(self) -> Mapping[str, str]:
-        found = dict(await self.own.variables())
-        for hook, answer in await tell(self.plugins, "resolve_exec_env", self.around):
+        found = dict(await self.inner.variables())
+        for hook, answer in await tell(self.plugins, "resolve_exec_env", self.context):
             try:
                 found |= self.check(msgspec.convert(answer or {}, dict[str, str]))
             except (ClawkitError, msgspec.ValidationError) as error:
@@ -113,10 +113,10 @@ class HookedEnvironment(Struct, frozen=True):
 class SessionHooks:
     """The hooks of plugins about one conversation."""
 
-    def __init__(self, plugins: PluginSet, around: PluginContext) -> None:
-        self._plugins, self._around = plugins, around
+    def __init__(self, plugins: PluginSet, context: PluginContext) -> None:
+        self._plugins, self._context = plugins, context
         self._is_started = False
-        guidance = plugins.prompt(around)
+        guidance = plugins.prompt(context)
         self.guidance = f"{guidance}\n\n" if guidance else ""
         """Prompt text from plugins."""
 
@@ -124,18 +124,18 @@ class SessionHooks:
         """A message for the model has arrived; with the first, the session starts."""
         if not self._is_started:
             self._is_started = True
-            await tell(self._plugins, "session_start", self._around)
+            await tell(self._plugins, "session_start", self._context)
         text = "".join(part.text for part in message.content if isinstance(part, Text))
-        await tell(self._plugins, "message_received", self._around, ChatMessage(text))
+        await tell(self._plugins, "message_received", self._context, ChatMessage(text))
 
     async def send(self, text: str) -> str:
         """The text to deliver, after changes by hooks."""
-        answers = await tell(self._plugins, "message_sending", self._around, ChatMessage(text))
+        answers = await tell(self._plugins, "message_sending", self._context, ChatMessage(text))
         return next((each for _, each in reversed(answers) if isinstance(each, str)), text)
 
     async def end(self) -> None:
         if self._is_started:
-            await tell(self._plugins, "session_end", self._around)
+            await tell(self._plugins, "session_end", self._context)
 
     def persist(self, result: ToolResult) -> ToolResult:
         """A result as stored and as seen by the model, after changes by hooks. These must not be
@@ -143,7 +143,7 @@ class SessionHooks:
         found = result
         for hook in hooks_for(self._plugins, "tool_result_persist"):
             try:
-                changed = hook.run(found, hook.active.context(self._around))
+                changed = hook.run(found, hook.active.context(self._context))
                 if inspect.isawaitable(changed):
                     getattr(changed, "close", lambda: None)()
                     raise TypeError("it must be a plain function, not async")

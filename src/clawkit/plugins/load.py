@@ -65,22 +65,22 @@ class ActivePlugin(Struct):
             log.warning("plugin %s: %s", self.id, problem)
             trust.note_problem(self.home, self.id, problem)
 
-    def context(self, around: PluginContext) -> PluginContext:
-        return replace(around, settings=self.settings, entry=self.entry)
+    def context(self, context: PluginContext) -> PluginContext:
+        return replace(context, settings=self.settings, entry=self.entry)
 
-    def run(self, what: str, work: Callable[[], Any]) -> Any:
+    def run(self, label: str, work: Callable[[], Any]) -> Any:
         """Run code of the plugin, within its time limit. Raises `PluginError`."""
-        return work() if self.is_bundled else limited(what, work, self.note)
+        return work() if self.is_bundled else limited(label, work, self.note)
 
-    def attempt(self, what: str, work: Callable[[], Any]) -> Any:
+    def attempt(self, label: str, work: Callable[[], Any]) -> Any:
         """Run code of the plugin; None if that fails, which is noted."""
         try:
-            return self.run(what, work)
+            return self.run(label, work)
         except PluginError as error:
             return self.note(str(error))
 
 
-def limited(what: str, work: Callable[[], Any], note: Callable[[str], None]) -> Any:
+def limited(label: str, work: Callable[[], Any], note: Callable[[str], None]) -> Any:
     """Run foreign code in a thread, which is abandoned after a time limit. Raises `PluginError`."""
     outcome: list[Any] = []
 
@@ -96,13 +96,13 @@ def limited(what: str, work: Callable[[], Any], note: Callable[[str], None]) -> 
     thread.join(LIMIT_S)
     took = time.monotonic() - start
     if not outcome:
-        raise PluginError(f"{what} takes longer than {LIMIT_S:g} s")
+        raise PluginError(f"{label} takes longer than {LIMIT_S:g} s")
     if took >= WARN_S:
-        note(f"{what} took {took:.1f} s")
+        note(f"{label} took {took:.1f} s")
     [(is_done, value)] = outcome
     if is_done:
         return value
-    raise PluginError(f"{what} failed: {describe(value)}") from value
+    raise PluginError(f"{label} failed: {describe(value)}") from value
 
 
 def describe(error: BaseException) -> str:
@@ -138,12 +138,12 @@ class PluginSet:
     def warnings(self) -> list[str]:
         return [f"plugin {id_} is left out: {why}" for id_, why in self.left_out.items()]
 
-    def tools(self, around: PluginContext) -> list[Registered]:
+    def tools(self, context: PluginContext) -> list[Registered]:
         """The tools of all plugins in a run. A factory that fails adds none."""
         found = list(self._tools)
         for active in self.active.values():
             for make in active.plugin.factories:
-                work = partial(_make_tools, make, active.context(around))
+                work = partial(_make_tools, make, active.context(context))
                 for tool in active.attempt("making its tools", work) or ():
                     if tool.name in active.manifest.all_tools:
                         found.append(_register(active, tool))
@@ -160,17 +160,17 @@ class PluginSet:
             if role in each.plugin.providers and slot in ("", each.id):
                 yield each
 
-    def model_makers(self, around: PluginContext, slot: str) -> dict[str, Callable[[str], Any]]:
+    def model_makers(self, context: PluginContext, slot: str) -> dict[str, Callable[[str], Any]]:
         """The model factories of all plugins that provide models, or of the one in the slot."""
-        return {each.id: partial(_make_model, each, around) for each in self._able("models", slot)}
+        return {each.id: partial(_make_model, each, context) for each in self._able("models", slot)}
 
-    def prompt(self, around: PluginContext) -> str:
+    def prompt(self, context: PluginContext) -> str:
         """Prompt text from plugins."""
         texts = []
         for active in self.active.values():
             text: Any = active.manifest.prompt
             if (write := active.plugin.write_prompt) is not None:
-                text = active.attempt("its prompt", partial(write, active.context(around)))
+                text = active.attempt("its prompt", partial(write, active.context(context)))
             texts.append(text[:4_000] if isinstance(text, str) else "")
         return "\n\n".join(filter(None, texts))
 
@@ -193,17 +193,17 @@ class PluginSet:
         }
 
 
-def _make_model(active: ActivePlugin, around: PluginContext, name: str) -> Any:
+def _make_model(active: ActivePlugin, context: PluginContext, name: str) -> Any:
     try:
-        provider = provide(active, "models", around)
+        provider = provide(active, "models", context)
         return active.run(f"its model {name!r}", lambda: provider.model(name))
     except PluginError as error:
         raise ConfigError([Issue("", f"plugin {active.id}: {error}")]) from error
 
 
-def provide(active: ActivePlugin, role: str, around: PluginContext) -> Any:
+def provide(active: ActivePlugin, role: str, context: PluginContext) -> Any:
     """The provider of a role. Raises `PluginError`."""
-    work = partial(active.plugin.providers[role], active.context(around))
+    work = partial(active.plugin.providers[role], active.context(context))
     if active.is_bundled:
         return work()
     return limited(f"its {role} service", lambda: check_provider(role, work()), active.note)
@@ -219,10 +219,10 @@ def _make_tools(make: Callable[[PluginContext], Any], context: PluginContext) ->
     return _check_tools(make(context))
 
 
-def _check_tools(made: Any) -> list[Tool]:
+def _check_tools(produced: Any) -> list[Tool]:
     """Check the tools and generate their schemas here, because a pydantic model runs foreign code.
     Assembly reports invalid ones."""
-    tools = [] if made is None else [made] if isinstance(made, Tool) else list(made)
+    tools = [] if produced is None else [produced] if isinstance(produced, Tool) else list(produced)
     for tool in tools:
         if not isinstance(tool, Tool):
             raise PluginError(f"it made {type(tool).__name__}, not a tool")

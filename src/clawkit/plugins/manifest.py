@@ -56,13 +56,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return {name: text for name, text in parts.items() if text}
 
 
-def make_manifest(given: dict[str, Any], doc: str) -> Manifest:
+def make_manifest(fields: dict[str, Any], doc: str) -> Manifest:
     """Raises `PluginError` for invalid values."""
     first = one_line((doc or "").strip().partition("\n\n")[0], 300)
-    given["name"] = given.get("name") or given.get("id", "")
-    given["description"] = given.get("description") or first
+    fields["name"] = fields.get("name") or fields.get("id", "")
+    fields["description"] = fields.get("description") or first
     try:
-        made = msgspec.convert(given, Manifest)
+        made = msgspec.convert(fields, Manifest)
     except msgspec.ValidationError as error:
         said, _, where = str(error).partition(" - at `$.")
         known = f"; known: {', '.join(get_args(HookName))}" if where.startswith("hooks[") else ""

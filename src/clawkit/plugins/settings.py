@@ -12,20 +12,20 @@ from clawkit.config.section import suggest
 from clawkit.errors import Issue, PluginError
 
 
-def read_settings(kind: type[Any] | None, given: dict[str, Any], id_: str) -> Any:
+def read_settings(kind: type[Any] | None, values: dict[str, Any], id_: str) -> Any:
     """The settings as an object of the plugin's class. Raises `PluginError` with all problems."""
     if kind is None:
-        if given:
+        if values:
             raise PluginError(f"plugins.entries.{id_}.config: it has no settings")
         return {}
     above, issues = ("plugins", "entries", id_, "config"), []
     is_struct = issubclass(kind, msgspec.Struct)
-    names = [each.encode_name for each in msgspec.structs.fields(kind)] if is_struct else [*given]
-    for key in given:
+    names = [each.encode_name for each in msgspec.structs.fields(kind)] if is_struct else [*values]
+    for key in values:
         if key not in names:
             hint = suggest(key, names, "Settings here")
             issues.append(Issue(format_path((*above, key)), "unknown setting", hint=hint))
-    known = {key: value for key, value in given.items() if key in names}
+    known = {key: value for key, value in values.items() if key in names}
     try:
         made = msgspec.convert(known, kind) if is_struct else kind.model_validate(known)
     except msgspec.ValidationError as error:

@@ -44,11 +44,11 @@ class PolicyStep(msgspec.Struct, frozen=True):
     deny: tuple[ListRule, ...] = ()
 
 
-Place = tuple[str, Any]
+KeyedSettings = tuple[str, Any]
 """A configuration key and its settings."""
 
 
-def _first(places: Iterable[Place], field: str, name: str = "") -> tuple[str, Any]:
+def _first(places: Iterable[KeyedSettings], field: str, name: str = "") -> tuple[str, Any]:
     """The key and value of the first place that sets a field."""
     for key, settings in places:
         value = getattr(settings, field)
@@ -63,8 +63,8 @@ class _Builder:
         self.scope = scope
         self.universe = universe
         self.agent = config.agents.get(scope.agent)
-        self.mine: Place = (f"agents.{scope.agent}.tools", self.agent.tools)
-        self.general: Place = ("tools", config.tools)
+        self.agent_settings: KeyedSettings = (f"agents.{scope.agent}.tools", self.agent.tools)
+        self.global_settings: KeyedSettings = ("tools", config.tools)
         self.warnings: list[str] = []
         self.opt_in: list[Matcher] = []  # all lists that can opt in to an optional tool
 
@@ -73,17 +73,17 @@ class _Builder:
             self.warnings.append(
                 f"no agent called {self.scope.agent!r} is configured; the global settings apply"
             )
-        key = self.mine[0]
-        mine, general = self.for_model(self.mine), self.for_model(self.general)
+        key = self.agent_settings[0]
+        mine, general = self.for_model(self.agent_settings), self.for_model(self.global_settings)
         yield self.profile()
         by_provider = [place for place in (mine, general) if place is not None]
         yield PolicyStep(2, "tools.byProvider.profile", self.profile_rules(by_provider))
-        yield self.lists(3, "tools.allow / deny", self.general)
+        yield self.lists(3, "tools.allow / deny", self.global_settings)
         yield self.lists(4, "tools.byProvider", general)
-        yield self.lists(5, f"{key}.allow / deny", self.mine)
+        yield self.lists(5, f"{key}.allow / deny", self.agent_settings)
         yield self.lists(6, f"{key}.byProvider", mine)
         yield self.lists(7, "group tools", self.group(), lenient=False)
-        sender = self.by_sender(self.mine), self.by_sender(self.general)
+        sender = self.by_sender(self.agent_settings), self.by_sender(self.global_settings)
         yield self.lists(7, "toolsBySender", sender[0] or sender[1], lenient=False)
         if self.scope.sandboxed:
             yield self.sandbox()
@@ -107,7 +107,7 @@ class _Builder:
 
     def profile(self) -> PolicyStep:
         """Step 1: the agent's profile replaces the global one, and so does its `alsoAllow`."""
-        places = (self.mine, self.general)
+        places = (self.agent_settings, self.global_settings)
         rules = self.profile_rules(places)
         if rules and _first(places, "profile")[1] == "coding" and self._wants_plan():
             # Enabling it for such work is enough; it does not need to be allowed as well.
@@ -121,7 +121,7 @@ class _Builder:
         general = EmbeddedPi().merged(self.config.agents.defaults.embedded_pi)
         return general.merged(self.agent.embedded_pi).execution_contract == "strict-agentic"
 
-    def profile_rules(self, places: Sequence[Place]) -> tuple[ListRule, ...] | None:
+    def profile_rules(self, places: Sequence[KeyedSettings]) -> tuple[ListRule, ...] | None:
         """The first profile and the first `alsoAllow` in some places; None without a profile."""
         key, profile = _first(places, "profile")
         also_key, also = _first(places, "also_allow", "alsoAllow")
@@ -131,8 +131,8 @@ class _Builder:
         self.opt_in += [rule.matcher for rule in rules]
         return None if profile is None else tuple(rules)
 
-    def for_model(self, place: Place) -> Place | None:
-        key, entries = f"{place[0]}.byProvider", place[1].by_provider
+    def for_model(self, settings: KeyedSettings) -> KeyedSettings | None:
+        key, entries = f"{settings[0]}.byProvider", settings[1].by_provider
         self.warnings += (
             f"{key}.{written} matches no model; a key is a provider or provider/model"
             for written in entries or ()
@@ -141,7 +141,7 @@ class _Builder:
         return selectors.for_model(entries, self.scope.model, key)
 
     def lists(
-        self, number: int, name: str, place: Place | None, *, lenient: bool = True
+        self, number: int, name: str, place: KeyedSettings | None, *, lenient: bool = True
     ) -> PolicyStep:
         """A step from the lists of one place.
 
@@ -169,7 +169,7 @@ class _Builder:
             self.opt_in.append(self.rule(f"{key}.alsoAllow", lists.also_allow).matcher)
         return PolicyStep(number, name, allow, deny)
 
-    def group(self) -> Place | None:
+    def group(self) -> KeyedSettings | None:
         """The lists of the group: its sender's before those for all, the account's first."""
         scope, channels = self.scope, self.config.channels
         if scope.group and not scope.channel:
@@ -194,7 +194,7 @@ class _Builder:
                     return f"{key}.tools", group.tools
         return None
 
-    def by_sender(self, place: Place) -> Place | None:
+    def by_sender(self, place: KeyedSettings) -> KeyedSettings | None:
         key, entries = f"{place[0]}.toolsBySender", place[1].tools_by_sender
         self.warnings += selectors.sender_warnings(entries, key)
         return selectors.for_sender(entries, self.scope, key)
@@ -204,7 +204,7 @@ class _Builder:
         name = "tools.sandbox.tools"
         places = [
             (f"{key}.sandbox.tools", tools.sandbox.tools)
-            for key, tools in (self.mine, self.general)
+            for key, tools in (self.agent_settings, self.global_settings)
         ]
         allow_key, allow = _first(places, "allow")
         also_key, also = _first(places, "also_allow", "alsoAllow")
@@ -313,12 +313,12 @@ def _missing(step: PolicyStep, rules: tuple[ListRule, ...]) -> Trace:
 class ToolVerdict(msgspec.Struct, frozen=True):
     """The decision about one tool. If it was removed, the last trace says why."""
 
-    kept: bool
+    allowed: bool
     traces: tuple[Trace, ...]
 
     @property
     def removed_by(self) -> Trace | None:
-        return None if self.kept else self.traces[-1]
+        return None if self.allowed else self.traces[-1]
 
 
 class PolicyDecision(msgspec.Struct, frozen=True):

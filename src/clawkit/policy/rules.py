@@ -207,14 +207,14 @@ def compile_rules(
     return tuple(rules), warnings
 
 
-def _compile(text: str, place: str, issues: list[Issue]) -> Pattern:
+def _compile(text: str, key: str, issues: list[Issue]) -> Pattern:
     problem = unset_variable(text)
     try:
         pattern = compile_pattern(text)
     except SchemaError as error:
         pattern, problem = Pattern(text, Glob(text).match, False), problem or str(error)
     if problem:
-        issues.append(Issue(place, problem))
+        issues.append(Issue(key, problem))
     return pattern
 
 

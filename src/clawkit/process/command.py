@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from clawkit.errors import ToolError
-from clawkit.process.protocols import Exit, Launch, Left, Reason, Running, grace_of
+from clawkit.process.protocols import Exit, Launch, LeftoverProcess, Reason, Running, grace_of
 
 if TYPE_CHECKING:
     from clawkit.process.spool import Spool
@@ -102,7 +102,7 @@ class Command:
         return self.exit is None and self.running.can_write
 
     @property
-    def left(self) -> Sequence[Left]:
+    def left(self) -> Sequence[LeftoverProcess]:
         return self.running.left if self.exit is not None else ()
 
     @property
@@ -127,11 +127,11 @@ class Command:
                     await self._has_ended.wait()
         return self.exit
 
-    async def wait_for_news(self, seen: int, seconds: float) -> None:
-        """Wait until it has written more than `seen` bytes or ended, at most `seconds`."""
+    async def wait_for_news(self, known: int, seconds: float) -> None:
+        """Wait until it has written more than `known` bytes or ended, at most `seconds`."""
         end = time.monotonic() + seconds
         while (
-            self.exit is None and self.output.size <= seen and (left := end - time.monotonic()) > 0
+            self.exit is None and self.output.size <= known and (left := end - time.monotonic()) > 0
         ):
             # A detached command writes to its file itself, so there are no events.
             await self.output.changed(min(left, _LOOK_S) if self.launch.detach else left)

@@ -75,28 +75,29 @@ def _tame(name: str, value: str) -> str:
     return "0" if name.upper() == "GIT_PROTOCOL_FROM_USER" else value
 
 
-def check_overrides(given: Mapping[str, str]) -> dict[str, str]:
+def check_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     """The variables that a call sets.
 
     Raises `ToolAuthorizationError` for variables that control programs, `ToolInputError` for
     invalid names and values.
     """
-    if len(given) > MAX_VARIABLES:
-        raise ToolInputError(f"env has {len(given)} variables; at most {MAX_VARIABLES} are allowed")
-    total = sum(_size(name, value) for name, value in given.items())
+    if len(overrides) > MAX_VARIABLES:
+        why = f"env has {len(overrides)} variables; at most {MAX_VARIABLES} are allowed"
+        raise ToolInputError(why)
+    total = sum(_size(name, value) for name, value in overrides.items())
     _check_size("env", total, MAX_TOTAL_BYTES)
     accepted = {
         name: "" if name.upper() in PAGERS and value == "cat" else value
-        for name, value in given.items()
+        for name, value in overrides.items()
     }
     refused = [
         f"{one_line(name, _MAX_SHOWN)} ({why})"
-        for name in given
+        for name in overrides
         if (why := why_refused(name)) and not (name.upper() in PAGERS and not accepted[name])
     ]
     if refused:
         hint = "leave them out of env" if len(refused) > 1 else "leave it out of env"
-        if any(name.upper() == "PATH" for name in given):
+        if any(name.upper() == "PATH" for name in overrides):
             hint += "; to run a program from elsewhere use its absolute path, or have its "
             hint += "directory added to tools.exec.pathPrepend"
         raise ToolAuthorizationError(
@@ -126,21 +127,21 @@ def _size(name: str, value: str) -> int:
     return size
 
 
-def _check_size(what: str, size: int, most: int) -> None:
+def _check_size(label: str, size: int, most: int) -> None:
     if size > most:
         raise ToolInputError(
-            f"{what} is {human_size(size)}; the limit is {human_size(most)}. Use a file"
+            f"{label} is {human_size(size)}; the limit is {human_size(most)}. Use a file"
         )
 
 
-def join_path(own: str, login: str, prepend: Sequence[str]) -> str:
-    """The PATH of commands: `prepend`, directories of `own` that `login` lacks, then `login`.
+def join_path(inherited: str, login: str, prepend: Sequence[str]) -> str:
+    """The PATH of commands: `prepend`, directories of `inherited` that `login` lacks, then `login`.
 
     Only absolute directories: relative and empty ones depend on where a command runs.
     """
     from_login = list(absolute_dirs(login))
     known = {_bare(folder) for folder in from_login}
-    from_own = [folder for folder in absolute_dirs(own) if _bare(folder) not in known]
+    from_own = [folder for folder in absolute_dirs(inherited) if _bare(folder) not in known]
     in_front = [folder for entry in prepend for folder in absolute_dirs(entry)]
     joined: dict[str, str] = {}
     for folder in (*in_front, *from_own, *from_login):
@@ -159,10 +160,10 @@ def _bare(folder: str) -> str:
 
 
 def build(
-    base: Mapping[str, str], given: Mapping[str, str], *, path: str, extra: Mapping[str, str]
+    base: Mapping[str, str], overrides: Mapping[str, str], *, path: str, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """The whole environment of one command; `extra` are clawkit's variables, which always win."""
-    return {**base, **given, "PATH": path, **extra}
+    return {**base, **overrides, "PATH": path, **extra}
 
 
 LIMIT_S = 5.0
@@ -294,17 +295,17 @@ class LocalEnvironment:
         self._secrets = tuple(secrets)
         self._login = login
         self._cache = cache
-        self._found: dict[str, str] | None = None
+        self._variables: dict[str, str] | None = None
         self._lock = asyncio.Lock()
 
     async def variables(self) -> Mapping[str, str]:
         async with self._lock:
-            if self._found is None:
+            if self._variables is None:
                 login = await self._login_path() if self._login else ""
                 found = inherited(self._environ, keep=self._keep, secrets=self._secrets)
                 found["PATH"] = join_path(self._environ.get("PATH", ""), login, self._prepend)
-                self._found = found
-        return self._found
+                self._variables = found
+        return self._variables
 
     async def _login_path(self) -> str:
         if (known := self._recall()) is not None:

@@ -14,11 +14,11 @@ def libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 
 
-def check(code: int, what: str) -> int:
+def check(code: int, operation: str) -> int:
     """Return the result of a system call; raises OSError if it failed."""
     if code < 0:
         error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
+        raise OSError(error, f"{operation}: {os.strerror(error)}")
     return code
 
 

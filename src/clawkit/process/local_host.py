@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process.process_table import look
-from clawkit.process.protocols import LOST, Exit, Launch, Left, NoTerminalError
+from clawkit.process.protocols import LOST, Exit, Launch, LeftoverProcess, NoTerminalError
 from clawkit.process.spawn_client import (
     NoDirectoryError,
     ServerLostError,
@@ -84,19 +84,19 @@ class LocalRunning(SpawnedChild):
         return self._sink >= 0 and not self.ended.done()
 
     @property
-    def left(self) -> Sequence[Left]:
+    def left(self) -> Sequence[LeftoverProcess]:
         if not self.ended.done():
             return ()
         is_stuck = self.gone.done()
         if not self.client.is_local:
             # Only its server can see them, and reports when they are gone.
-            return () if is_stuck else self.behind
+            return () if is_stuck else self.left_behind
         # A process may have executed another program since, or have ended.
-        pids = self.gone.result() if is_stuck else [each.pid for each in self.behind]
+        pids = self.gone.result() if is_stuck else [each.pid for each in self.left_behind]
         return tuple(
-            Left(each.pid, printable(each.name, ""), is_stuck)
+            LeftoverProcess(each.pid, printable(each.name, ""), is_stuck)
             for each in map(look, pids)
-            if each and not each.gone
+            if each and not each.exited
         )
 
     async def wait(self) -> Exit:
@@ -291,11 +291,13 @@ class ProtectionGuard(Protocol):
     """Checks what commands did to protected files. Both methods block."""
 
     def before(self) -> None:
-        """A command is about to start. It counts as running until `after` is called with `gone`."""
+        """A command is about to start. It counts as running until `after` is called with
+        `all_exited`."""
 
-    def after(self, *, gone: bool) -> tuple[str, ...]:
-        """Lines about what the running commands did; may be called at any time. `gone`: no process
-        of one of them was left when the call began; pass it once for each `before`."""
+    def after(self, *, all_exited: bool) -> tuple[str, ...]:
+        """Lines about what the running
+        commands did; may be called at any time. `all_exited`: no process
+            of one of them was left when the call began; pass it once for each `before`."""
 
 
 class _Watch:
@@ -314,7 +316,7 @@ class _Watch:
         self._is_over = (
             running.gone.done() and not running.gone.result() and not running.server_lost
         )
-        lines = self._guard.after(gone=self._is_over)
+        lines = self._guard.after(all_exited=self._is_over)
         if self.is_late:
             _warn(lines)
         return lines
@@ -328,7 +330,7 @@ class _Watch:
         if not self._is_over:
             await settle()
             goes_on = bool(stuck or (running.server_lost and running.detached))
-            _warn(await in_thread(self._guard.after, gone=not goes_on))
+            _warn(await in_thread(self._guard.after, all_exited=not goes_on))
 
 
 class LocalHost:
@@ -368,7 +370,7 @@ class LocalHost:
             running = await self._try_start(launch, id_)
         except BaseException:
             await self._settle()
-            await in_thread(guard.after, gone=True)
+            await in_thread(guard.after, all_exited=True)
             raise
         watch = _Watch(guard, running)
         running.after = watch.check
@@ -437,7 +439,7 @@ class LocalHost:
             await asyncio.wait(watching)
         if self.guard is not None:
             # Detached commands, and what could not be killed, still count as running.
-            _warn(await in_thread(self.guard.after, gone=False))
+            _warn(await in_thread(self.guard.after, all_exited=False))
 
     async def _close_clients(self) -> None:
         client, self._client = self._client, None

@@ -233,14 +233,14 @@ async def page(
     limit: int | None,
     cap: int,
     *,
-    known: tuple[int, int] | None = None,
+    hint: tuple[int, int] | None = None,
 ) -> OutputPage:
     """`limit` lines from `offset` on, or to the end; without `offset` the last lines.
 
     If they do not fit into `cap` characters, the lines nearest to the requested end are shown; a
-    single line that does not fit is cut. `known` is the `counted` of an earlier page.
+    single line that does not fit is cut. `hint` is the `counted` of an earlier page.
     """
-    counted = await _count(output, known)
+    counted = await _count(output, hint)
     end, newlines = counted
     total = newlines + (await output.read(end - 1, 1) != b"\n" if end else 0)
     if offset is None:
@@ -252,7 +252,7 @@ async def page(
         )
     first = min(total, max(0, offset))
     want = total - first if limit is None else min(total - first, max(0, limit))
-    at, before = known if known and known[0] <= end and known[1] < first else (0, 0)
+    at, before = hint if hint and hint[0] <= end and hint[1] < first else (0, 0)
     place = await _skip_lines(output, at, end, first - before) if want else end
     text, lines, is_cut = await _lines_after(output, place, end, want, cap)
     missing = first + lines if first + lines < total else None
@@ -445,9 +445,9 @@ async def _lines_before(
     return line.text, 1, line.truncated
 
 
-async def _count(output: Bytes, known: tuple[int, int] | None) -> tuple[int, int]:
+async def _count(output: Bytes, hint: tuple[int, int] | None) -> tuple[int, int]:
     size = output.size
-    at, newlines = known if known and known[0] <= size else (0, 0)
+    at, newlines = hint if hint and hint[0] <= size else (0, 0)
     while chunk := await _chunk(output, at, size):
         newlines += chunk.count(b"\n")
         at += len(chunk)

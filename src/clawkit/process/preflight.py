@@ -28,7 +28,7 @@ class ScriptFinding(NamedTuple):
     line: int
     text: str
     """The piece, truncated."""
-    what: str
+    description: str
     """A description, such as `a shell variable`."""
     fix: str
     """What to write instead, as a sentence."""
@@ -50,9 +50,9 @@ async def check(
         language, find = checks[name]
         found: ScriptFinding | None = await in_thread(find, data)
         if found:
-            head = f"{path!r}, line {found.line}: `{found.text}` is {found.what}, not {language}."
-            text = f"{head} The command was not run. {found.fix}"
-            if "shell" in found.what:
+            where, what = f"{path!r}, line {found.line}", f"`{found.text}` is {found.description}"
+            text = f"{where}: {what}, not {language}. The command was not run. {found.fix}"
+            if "shell" in found.description:
                 text += " If the file is meant to be a shell script, name it .sh and run it with"
                 text += " bash."
             return text
@@ -105,14 +105,14 @@ _NAMED = re.compile(r"(?:export[ \t]+|\$\{?[#!]?)([A-Za-z_]\w*)")
 """The variable in a piece."""
 
 
-def _report(text: str, found: re.Match[str], start: int, what: str, fix: str) -> ScriptFinding:
+def _report(text: str, match: re.Match[str], start: int, what: str, fix: str) -> ScriptFinding:
     """The finding for a match; `start` is its position without indentation."""
     named = _NAMED.match(text, start)
     name = one_line(named[1], _PIECE_CHARS) if named else ""
-    if found.lastgroup == "export":
+    if match.lastgroup == "export":
         piece = f"export {name}"
     else:
-        piece = found[0] if found[0].startswith("$") else text[start : _end_of_line(text, start)]
+        piece = match[0] if match[0].startswith("$") else text[start : _end_of_line(text, start)]
     line = text.count("\n", 0, start) + 1
     return ScriptFinding(line, one_line(piece, _PIECE_CHARS), what, fix.replace("NAME", name))
 

@@ -35,7 +35,7 @@ _COUNT = 400_000
 class Process:
     """One process, from /proc/…/stat."""
 
-    __slots__ = ("gone", "group", "name", "parent", "pid", "session", "started", "stopped")
+    __slots__ = ("exited", "group", "name", "parent", "pid", "session", "started", "stopped")
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class Process:
         session: int,
         started: int,
         name: str,
-        gone: bool,
+        exited: bool,
         stopped: bool = False,
     ) -> None:
         """`started` is in the kernel's unit, and distinguishes processes that had the same pid;
-        `gone` says that it is a zombie."""
+        `exited` says that it is a zombie."""
         self.pid, self.parent, self.group, self.session = pid, parent, group, session
-        self.started, self.name, self.gone, self.stopped = started, name, gone, stopped
+        self.started, self.name, self.exited, self.stopped = started, name, exited, stopped
 
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def members(
     if started and leads is not None:
         roots.add(leader)
     roots |= {pid for pid in orphans if pid not in roots and is_ours(pid, tag, mark)}
-    return {pid for pid in family(roots, processes) if not processes[pid].gone}
+    return {pid for pid in family(roots, processes) if not processes[pid].exited}
 
 
 def is_tagged(pid: int, tag: str) -> bool:

@@ -163,7 +163,7 @@ def name_signal(number: int) -> str:
         return f"SIG{number}"
 
 
-class Left(NamedTuple):
+class LeftoverProcess(NamedTuple):
     """A process that a command left running when it ended."""
 
     pid: int
@@ -193,7 +193,7 @@ class Running(Protocol):
     @property
     def can_write(self) -> bool: ...
     @property
-    def left(self) -> Sequence[Left]:
+    def left(self) -> Sequence[LeftoverProcess]:
         """Processes that it left running; empty before it has ended."""
 
     async def wait(self) -> Exit:

@@ -24,7 +24,7 @@ from msgspec import Meta
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table
-from clawkit.process.protocols import LOST, Exit, Left
+from clawkit.process.protocols import LOST, Exit, LeftoverProcess
 from clawkit.process.spool import Spool
 from clawkit.store import open_private, private_dir
 from clawkit.text import printable, regex
@@ -83,7 +83,7 @@ class CommandRecord(msgspec.Struct, frozen=True):
     @property
     def runs(self) -> bool:
         found = process_table.look(self.pid) if self.is_here else None
-        return found is not None and found.started == self.since and not found.gone
+        return found is not None and found.started == self.since and not found.exited
 
 
 def place_of(folder: str, key: str, kind: str) -> str:
@@ -237,7 +237,7 @@ _LOOK_S = 0.25
 _NOT_PERMITTED = "not permitted to signal them: they run as another user"
 _HANGS = "they are stuck in the kernel"
 
-Progress = Callable[[Sequence[Left], bool], None]
+Progress = Callable[[Sequence[LeftoverProcess], bool], None]
 """Called with what is still running, and whether it is still within the grace period."""
 
 
@@ -245,9 +245,9 @@ class StopOutcome(NamedTuple):
     """The result of stopping or signalling a command."""
 
     record: CommandRecord
-    reached: tuple[Left, ...]
+    reached: tuple[LeftoverProcess, ...]
     """Its processes that are gone, or got the signal."""
-    left: tuple[Left, ...] = ()
+    left: tuple[LeftoverProcess, ...] = ()
     problem: str = ""
     """Why some are left."""
 
@@ -301,13 +301,13 @@ class _Ending(process_table.Escalation):
         self.record = record
         self.outcome: StopOutcome | None = None
         self._known: dict[int, process_table.Process] = {}
-        self._now: dict[int, process_table.Process] = {}
+        self._current: dict[int, process_table.Process] = {}
         self._saw_leader = False
         self._empty_looks = 0
 
     @property
-    def left(self) -> tuple[Left, ...]:
-        return left_of(self._now)
+    def left(self) -> tuple[LeftoverProcess, ...]:
+        return left_of(self._current)
 
     def look(self, processes: process_table.Table) -> dict[int, process_table.Process]:
         """Its living processes.
@@ -344,9 +344,9 @@ class _Ending(process_table.Escalation):
             )
         }
         found |= process_table.family(roots, processes)
-        self._now = {pid: processes[pid] for pid in sorted(found) if not processes[pid].gone}
-        self._known |= self._now
-        return self._now
+        self._current = {pid: processes[pid] for pid in sorted(found) if not processes[pid].exited}
+        self._known |= self._current
+        return self._current
 
     def step(self, processes: process_table.Table) -> None:
         if self.outcome is not None:
@@ -367,14 +367,14 @@ class _Ending(process_table.Escalation):
             self._finish(_HANGS)
 
     def _finish(self, problem: str) -> None:
-        gone = {pid: each for pid, each in self._known.items() if pid not in self._now}
+        gone = {pid: each for pid, each in self._known.items() if pid not in self._current}
         self.outcome = StopOutcome(self.record, left_of(gone), self.left, problem)
 
 
-def _check_outside(found: Iterable[int]) -> str:
+def _check_outside(pids: Iterable[int]) -> str:
     """Refuse to stop the command that this process belongs to: we would be killed before the
     others are."""
-    return "it runs this program; stop it from outside" if os.getpid() in found else ""
+    return "it runs this program; stop it from outside" if os.getpid() in pids else ""
 
 
 def _may_signal(pid: int) -> bool:
@@ -386,8 +386,8 @@ def _may_signal(pid: int) -> bool:
     return True
 
 
-def left_of(found: dict[int, process_table.Process]) -> tuple[Left, ...]:
-    return tuple(Left(pid, printable(each.name, "")) for pid, each in found.items())
+def left_of(processes: dict[int, process_table.Process]) -> tuple[LeftoverProcess, ...]:
+    return tuple(LeftoverProcess(pid, printable(each.name, "")) for pid, each in processes.items())
 
 
 class DetachedRunning:
@@ -409,14 +409,14 @@ class DetachedRunning:
             self.output = Spool(path)
 
     @property
-    def left(self) -> Sequence[Left]:
+    def left(self) -> Sequence[LeftoverProcess]:
         if self._left is None:
             self._left = living(self._record, process_table.table())
         seen = {pid: process_table.look(pid) for pid in self._left}
         return tuple(
-            Left(pid, printable(now.name, ""))
+            LeftoverProcess(pid, printable(now.name, ""))
             for pid, now in seen.items()
-            if now is not None and not now.gone and now.started == self._left[pid].started
+            if now is not None and not now.exited and now.started == self._left[pid].started
         )
 
     async def wait(self) -> Exit:
@@ -447,10 +447,10 @@ class DetachedRunning:
         self.output.close()
 
 
-def _check(outcome: StopOutcome, what: str) -> None:
+def _check(outcome: StopOutcome, label: str) -> None:
     if outcome.left:
         names = ", ".join(f"{each.name} (pid {each.pid})" for each in outcome.left[:5])
-        raise ToolError(f"{names} could not be {what}: {outcome.problem}")
+        raise ToolError(f"{names} could not be {label}: {outcome.problem}")
 
 
 _FIRST = (

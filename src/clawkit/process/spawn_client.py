@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.process import process_table
-from clawkit.process.protocols import LOST, Exit, Left
+from clawkit.process.protocols import LOST, Exit, LeftoverProcess
 from clawkit.process.spawn_server import Unframer, frame
 from clawkit.text import printable
 
@@ -93,7 +93,7 @@ class SpawnedChild:
         self.pid = self.since = 0
         self.started: asyncio.Future[int] = client.loop.create_future()
         self.ended: asyncio.Future[Exit] = client.loop.create_future()
-        self.behind: tuple[Left, ...] = ()
+        self.left_behind: tuple[LeftoverProcess, ...] = ()
         """Processes that it left running when it ended."""
         self.gone: asyncio.Future[tuple[int, ...]] = client.loop.create_future()
         """Done when no process of the command is left; the result is what could not be killed."""
@@ -329,9 +329,9 @@ class SpawnClient:
         if not data:
             self._lose()
 
-    def _handle(self, child: SpawnedChild, kind: str, rest: list[str]) -> None:
+    def _handle(self, child: SpawnedChild, kind: str, fields: list[str]) -> None:
         if kind == "pid":
-            pid, since = map(int, rest)
+            pid, since = map(int, fields)
             if not self.is_local:
                 seen = ((id_, found.started, found.pid) for id_, found in self._children_outside())
                 pid = next((real for *same, real in seen if same == [pid, since]), 0)
@@ -342,13 +342,13 @@ class SpawnClient:
             self._refuses |= kind == "refused"
             del self._children[child.id]
             if not child.started.done():
-                child.started.set_exception(_why_not_started(kind, rest))
+                child.started.set_exception(_why_not_started(kind, fields))
         elif kind == "crowd":
-            child.crowd = int(rest[0])
+            child.crowd = int(fields[0])
         elif kind == "exit":
-            code, cpu_s, memory, is_oom, wanted_network, *found = rest
+            code, cpu_s, memory, is_oom, wanted_network, *found = fields
             left = tuple(
-                Left(int(pid), printable(name, keep="")[:_MAX_NAME])
+                LeftoverProcess(int(pid), printable(name, keep="")[:_MAX_NAME])
                 for pid, name in zip(
                     found[: 2 * _MAX_LEFT : 2], found[1 : 2 * _MAX_LEFT : 2], strict=True
                 )
@@ -364,12 +364,12 @@ class SpawnClient:
                 if left and not self.is_local:
                     known = {id_: found.pid for id_, found in self._children_outside()}
                     left = tuple(each._replace(pid=known.get(each.pid, each.pid)) for each in left)
-                child.behind = left
+                child.left_behind = left
                 child.ended.set_result(exit_)
             if not left:
                 self._release(child)
         elif kind == "gone":
-            self._release(child, tuple(map(int, rest[:_MAX_LEFT])))
+            self._release(child, tuple(map(int, fields[:_MAX_LEFT])))
 
     def _release(self, child: SpawnedChild, stuck: tuple[int, ...] = ()) -> None:
         self._children.pop(child.id, None)
@@ -462,12 +462,12 @@ def _settle(future: asyncio.Future[Any], value: Any) -> None:
         future.set_result(value)
 
 
-def _why_not_started(kind: str, rest: list[str]) -> ToolError:
+def _why_not_started(kind: str, fields: list[str]) -> ToolError:
     if kind == "refused":
         return ServerLostError()
-    words = printable(rest[-1], keep="")[:_MAX_WORDS]
+    words = printable(fields[-1], keep="")[:_MAX_WORDS]
     if kind == "nowhere":
         return NoDirectoryError(words)
     if kind == "unconfined":
         return ToolError(f"the kernel could not confine the command: {words}")
-    return ToolError(f"the shell could not be started: {words.lower()} (error {rest[0]})")
+    return ToolError(f"the shell could not be started: {words.lower()} (error {fields[0]})")

@@ -469,7 +469,7 @@ class SpawnServer:
                 lambda pid: not any(each.owns(pid) for each in self._commands.values())
             )
             is_open = any(not each.detached or each.kill_at for each in self._commands.values())
-            gone = not killed and all(processes[pid].gone for pid in strays)
+            gone = not killed and all(processes[pid].exited for pid in strays)
             if (gone and not is_open) or now > (self._close_until or 0):
                 self._close_until = None
                 self._hang_up()

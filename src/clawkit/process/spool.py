@@ -30,7 +30,7 @@ class Spool:
 
     def __init__(self, path: str, memory: int = 0) -> None:
         """`path` is for the file, created if there are more than `memory` bytes."""
-        self._place = path
+        self._path = path
         self._room = memory
         self._fd = -1
         self._memory = bytearray()
@@ -111,9 +111,9 @@ class Spool:
             return
         fd = -1
         try:
-            private_dir(os.path.dirname(self._place))
+            private_dir(os.path.dirname(self._path))
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            fd = os.open(self._place, flags, 0o600)
+            fd = os.open(self._path, flags, 0o600)
             if os.pwrite(fd, self._memory, 0) < len(self._memory):
                 raise OSError(errno.ENOSPC, "no room")
         except OSError:
@@ -121,9 +121,9 @@ class Spool:
             if fd >= 0:
                 os.close(fd)
                 with suppress(OSError):
-                    os.unlink(self._place)
+                    os.unlink(self._path)
             return
-        self._fd, self.path = fd, self._place
+        self._fd, self.path = fd, self._path
         self._memory = bytearray()
 
     def settle(self) -> None:

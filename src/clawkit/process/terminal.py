@@ -122,7 +122,7 @@ class TerminalState:
                 self._note(data[noted : found.start()])
                 noted = found.end()
                 room -= len(self._unread)
-                column, row = self._place(draw=room >= 0)
+                column, row = self._cursor(draw=room >= 0)
                 answer = f"\x1b[{_ASKED_POSITION[found[0]]}{row};{column}R".encode()
             if len(answers) + len(answer) <= MAX_ANSWERS:
                 answers += answer
@@ -136,7 +136,7 @@ class TerminalState:
             safe = re.search(rb"[\x1b\r\n]", self._unread)
             del self._unread[: safe.start() if safe else 0]
 
-    def _place(self, *, draw: bool) -> tuple[int, int]:
+    def _cursor(self, *, draw: bool) -> tuple[int, int]:
         """Column and row of the cursor, from 1; (1, 1) without pyte."""
         text = self._unread.decode("utf-8", "replace") if draw else ""
         self._unread.clear()
@@ -148,25 +148,25 @@ class TerminalState:
             self._drawing = None
             return 1, 1
 
-    def _take(self, found: re.Match[bytes]) -> bytes:
+    def _take(self, match: re.Match[bytes]) -> bytes:
         """Apply a sequence; returns the answer to it, if any."""
-        if found.lastindex == CONTROL:
-            return self._control(found)
-        if found.lastindex == COMMAND and found[5] in _COLOURS and found[6] in b"\x07":
-            number = found[5].partition(b";")[0]
-            return b"\x1b]%b;rgb:%b%b" % (number, _COLOURS[found[5]], found[6] or b"\x1b\\")
-        if found.lastindex == OTHER and not found[9]:
-            if found[10] in (b"=", b">", b"c"):
-                self.application_keypad = found[10] == b"="
-            if found[10] == b"c":
+        if match.lastindex == CONTROL:
+            return self._control(match)
+        if match.lastindex == COMMAND and match[5] in _COLOURS and match[6] in b"\x07":
+            number = match[5].partition(b";")[0]
+            return b"\x1b]%b;rgb:%b%b" % (number, _COLOURS[match[5]], match[6] or b"\x1b\\")
+        if match.lastindex == OTHER and not match[9]:
+            if match[10] in (b"=", b">", b"c"):
+                self.application_keypad = match[10] == b"="
+            if match[10] == b"c":
                 self._modes.clear()
-        return _SIMPLE_ANSWERS.get(found[0], b"")
+        return _SIMPLE_ANSWERS.get(match[0], b"")
 
-    def _control(self, found: re.Match[bytes]) -> bytes:
-        if found[4] not in _ENDS:  # mostly colors
+    def _control(self, match: re.Match[bytes]) -> bytes:
+        if match[4] not in _ENDS:  # mostly colors
             return b""
-        text = found[2].decode()
-        match found.group(1, 3, 4):
+        text = match[2].decode()
+        match match.group(1, 3, 4):
             case b"?", b"", b"h":
                 self._modes |= _modes(text)
             case b"?", b"", b"l":
@@ -182,7 +182,7 @@ class TerminalState:
                 return b"\x1b[%d;0$y" % numbers(text)[0]
             case b"", b"", b"t" if text == "18":
                 return b"\x1b[8;%d;%dt" % (self.size[1], self.size[0])
-        return _SIMPLE_ANSWERS.get(found[0], b"")
+        return _SIMPLE_ANSWERS.get(match[0], b"")
 
 
 def _modes(text: str) -> set[int]:
@@ -257,21 +257,21 @@ class Drawing:
         return text.rstrip(" ")
 
 
-def _known(found: re.Match[str]) -> str:
+def _known(match: re.Match[str]) -> str:
     """The sequence in a form that pyte supports; empty if it draws nothing or is unsupported."""
-    if found.lastindex == COMMAND:
-        is_ended = found[6] == "\x07" or (not found[6] and found.end() < len(found.string))
-        is_title = is_ended and found[5][:2] in ("0;", "2;")
-        return f"\x1b]2;{one_line(found[5][2:], MAX_TITLE)}\x07" if is_title else ""
-    if found.lastindex == OTHER:
-        if found[9] in ("(", ")") and found[10]:
-            return found[0]
-        if found[0] == "\x1bE":
+    if match.lastindex == COMMAND:
+        is_ended = match[6] == "\x07" or (not match[6] and match.end() < len(match.string))
+        is_title = is_ended and match[5][:2] in ("0;", "2;")
+        return f"\x1b]2;{one_line(match[5][2:], MAX_TITLE)}\x07" if is_title else ""
+    if match.lastindex == OTHER:
+        if match[9] in ("(", ")") and match[10]:
+            return match[0]
+        if match[0] == "\x1bE":
             return "\r\x1bD"
-        return found[0] if not found[9] and found[10] in tuple("78DMHc") else ""
-    if found.lastindex != CONTROL or found[3]:
+        return match[0] if not match[9] and match[10] in tuple("78DMHc") else ""
+    if match.lastindex != CONTROL or match[3]:
         return ""
-    prefix, end, given = found[1], found[4], numbers(found[2])
+    prefix, end, given = match[1], match[4], numbers(match[2])
     if end and end in "hl" and prefix in ("", "?"):
         if prefix and not {1048, 1049}.isdisjoint(given):
             return "\x1b7" if end == "h" else "\x1b8"
@@ -287,12 +287,12 @@ def _known(found: re.Match[str]) -> str:
     return f"\x1b[{';'.join(map(str, given[:count]))}{end}" if count else ""
 
 
-def _visible(found: re.Match[str]) -> str:
+def _visible(match: re.Match[str]) -> str:
     """Remove characters of zero width: pyte drops all text after one."""
     from wcwidth import wcwidth
 
     return "".join(
-        char for char in found[0] if wcwidth(char) > 0 or unicodedata.combining(char) > 0
+        char for char in match[0] if wcwidth(char) > 0 or unicodedata.combining(char) > 0
     )
 
 
@@ -533,20 +533,20 @@ def encode_paste(text: str, *, bracketed: bool) -> bytes:
     return PASTE_START.encode() + data + PASTE_END.encode() if bracketed else data
 
 
-def _to_bytes(text: str, what: str) -> bytes:
+def _to_bytes(text: str, label: str) -> bytes:
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
         bad = text[error.start]
-        raise ToolInputError(f"{what}: {bad!r} is a lone surrogate and cannot be sent") from None
+        raise ToolInputError(f"{label}: {bad!r} is a lone surrogate and cannot be sent") from None
     if len(data) > MAX_SENT_BYTES:
-        raise _too_much(what)
+        raise _too_much(label)
     return data
 
 
-def _too_much(what: str) -> ToolInputError:
+def _too_much(label: str) -> ToolInputError:
     return ToolInputError(
-        f"{what}: more than {human_size(MAX_SENT_BYTES)} at once; send it in parts"
+        f"{label}: more than {human_size(MAX_SENT_BYTES)} at once; send it in parts"
     )
 
 

@@ -42,12 +42,12 @@ def conceal(value: str) -> str:
     return value if not value or is_placeholder(value) else MASK
 
 
-def mask_group(found: re.Match[str], hide: Callable[[str], str] = conceal) -> str:
+def mask_group(match: re.Match[str], hide: Callable[[str], str] = conceal) -> str:
     """For `re.sub`: the match with its last group, or all of it, hidden."""
-    group = found.lastindex or 0
-    start, end = found.span(group)
-    before, after = found.string[found.start() : start], found.string[end : found.end()]
-    return f"{before}{hide(found[group])}{after}"
+    group = match.lastindex or 0
+    start, end = match.span(group)
+    before, after = match.string[match.start() : start], match.string[end : match.end()]
+    return f"{before}{hide(match[group])}{after}"
 
 
 def _set(words: str) -> frozenset[str]:

@@ -44,8 +44,8 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
     return compiled
 
 
-def _mask_match(found: re.Match[str]) -> str:
-    return masking.mask_group(found, masking.mask_unless_placeholder)
+def _mask_match(match: re.Match[str]) -> str:
+    return masking.mask_group(match, masking.mask_unless_placeholder)
 
 
 def _windows(text: str) -> Iterator[str]:

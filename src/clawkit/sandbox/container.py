@@ -185,16 +185,16 @@ class ContainerSandbox:
         so that all processes wait for the same one."""
         return locked_async(f"{self._root}.lock")
 
-    def _is_kept(self, found: ContainerInfo) -> bool:
+    def _is_kept(self, info: ContainerInfo) -> bool:
         """Whether to use it. Raises `SandboxUnavailableError` if it must not be replaced now."""
         self._hint = ""
-        if found.id != _read(self._path("made")):
+        if info.id != _read(self._path("made")):
             return False  # its setup was not completed
-        if found.label("configHash") == self.plan.config_hash:
+        if info.label("configHash") == self.plan.config_hash:
             return True
-        if time.time() - _time_of(self._path("used")) > _RECENT_S and not self._others(self.name):
+        if time.time() - _time_of(self._path("used")) > _RECENT_S and not self._siblings(self.name):
             return False
-        if found.label("mountHash") != self.plan.mount_hash:
+        if info.label("mountHash") != self.plan.mount_hash:
             what = f"the mounts of the container {self.name!r} have changed in the settings"
             raise SandboxUnavailableError(f"{what}, and it was used recently; {_RECREATE}")
         self._hint = f"the container was created with other settings; to update it, {_RECREATE}"
@@ -220,18 +220,18 @@ class ContainerSandbox:
                 *(f"--env-file={file.name}", "--entrypoint=sleep", self.image, "infinity"),
             ]
             done = await self.engine.call(*command)
-            if done.code and "already in use" in done.said:
+            if done.code and "already in use" in done.stderr:
                 # A killed process left it behind.
                 await self._discard(self.name)
                 done = await self.engine.call(*command)
         try:
             if done.code:
-                raise self.engine.explain(done.said, self.image)
+                raise self.engine.explain(done.stderr, self.image)
             given = self.settings.setup_command or ""
             text = given if isinstance(given, str) else "\n".join(given)
             shell = ("exec", self.name, "/bin/sh", "-lc", text)
             if text and (ran := await self.engine.call(*shell, timeout_s=_SETUP_S)).code:
-                said = (ran.said or ran.out).strip()[-1_000:]
+                said = (ran.stderr or ran.out).strip()[-1_000:]
                 raise SandboxUnavailableError(
                     f"{engines.KEY}.setupCommand failed with exit code {ran.code}: {said}"
                 )
@@ -241,7 +241,7 @@ class ContainerSandbox:
         write_atomic(self._path("used"), b"")
         write_atomic(self._path("made"), done.out.split()[-1].encode())
 
-    def _others(self, name: str) -> list[str]:
+    def _siblings(self, name: str) -> list[str]:
         running = sweep(os.path.join(self._state, name))
         return [each for each in running if each != os.path.basename(self._mark)]
 
@@ -266,7 +266,7 @@ class ContainerSandbox:
         for each in _read_found(done.out):
             created, is_own = int(each.label("createdAtMs", "0")) / 1000, each.name == self.name
             used = _time_of(self._path("used", each.name))
-            is_used = bool(self._others(each.name)) or (is_own and self._host.is_open)
+            is_used = bool(self._siblings(each.name)) or (is_own and self._host.is_open)
             is_outdated = is_own and each.label("configHash") != self.plan.config_hash
             about = each.name, self.backend, each.label("scope")
             found.append(Instance(*about, created, used, is_used, is_outdated))
@@ -275,7 +275,7 @@ class ContainerSandbox:
     async def remove(self, name: str) -> None:
         if name not in {each.name for each in await self.list()}:
             raise ToolError(f"unknown sandbox {name!r}; see `clawkit sandbox list`")
-        if self._others(name):
+        if self._siblings(name):
             raise ToolError(f"the sandbox {name!r} is in use; stop its sessions first")
         if name == self.name:
             await self._host.close()
@@ -296,7 +296,7 @@ class ContainerSandbox:
             async with self._locked():
                 done = await self.engine.call("top", self.name)
                 left = len(done.out.splitlines()) - 1 - _OWN_PROCESSES
-                if left > 0 and not done.code and not self._others(self.name):
+                if left > 0 and not done.code and not self._siblings(self.name):
                     await self.stop()
 
 
@@ -415,7 +415,7 @@ class ContainerHost(SandboxHost):
                     problem = f"commands cannot run in the image {sandbox.image!r}: {_NEEDS}"
                 finally:
                     await engine.end(process)  # the server inside keeps running
-                    said = (await engine.finish(process)).said
+                    said = (await engine.finish(process)).stderr
         finally:
             with suppress(OSError):
                 os.unlink(name, dir_fd=folder)
@@ -464,7 +464,7 @@ def _make_wait(pid: int) -> Callable[[float], None]:
 
     def wait(seconds: float) -> None:
         until = time.monotonic() + seconds
-        while first and (now := look(pid)) and now.started == first.started and not now.gone:
+        while first and (now := look(pid)) and now.started == first.started and not now.exited:
             if time.monotonic() > until:
                 raise subprocess.TimeoutExpired("spawn server", seconds)
             time.sleep(_END_POLL_S)

@@ -194,8 +194,8 @@ def _check_limit(name: str, limit: str | int | Ulimit) -> str:
     return _fit("ulimits", f"{name}={limit}", rf"{_WORD}=(-1|\d+)(:(-1|\d+))?")
 
 
-def _check_host(given: str) -> str:
-    host, _, address = given.partition(":")
+def _check_host(text: str) -> str:
+    host, _, address = text.partition(":")
     if address != "host-gateway":
         _check_address("extraHosts", address)
     return f"{_fit('extraHosts', host, _WORD)}:{address}"
@@ -215,8 +215,8 @@ def _check_target(key: str, path: str, example: str, *taken: str) -> str:
     return plain
 
 
-def _check_tmpfs(given: str, mounts: Sequence[Mount]) -> str:
-    path, _, options = given.partition(":")
+def _check_tmpfs(option: str, mounts: Sequence[Mount]) -> str:
+    path, _, options = option.partition(":")
     plain = _check_target("tmpfs", path, "/tmp", *(mount.target for mount in mounts))  # noqa: S108
     return f"{plain}:{_fit('tmpfs', options, f'{_OPTION}(,{_OPTION})*')}" if options else plain
 
@@ -318,7 +318,7 @@ class EngineResult(NamedTuple):
 
     code: int
     out: str
-    said: str  # the end of stderr
+    stderr: str  # the end of stderr
 
 
 class Engine:
@@ -363,23 +363,24 @@ class Engine:
         """Run the CLI; returns its output. Raises `SandboxUnavailableError` if it fails."""
         done = await self.call(*arguments, timeout_s=timeout_s)
         if done.code:
-            raise self.explain(done.said or done.out, image)
+            raise self.explain(done.stderr or done.out, image)
         return done.out
 
     async def try_on(self, container: str, *arguments: str) -> str:
         """Run the CLI for a container; returns its output, empty if there is no such container."""
         done = await self.call(*arguments, container)
-        if done.code and "no such" not in done.said.lower():
-            raise self.explain(done.said)
+        if done.code and "no such" not in done.stderr.lower():
+            raise self.explain(done.stderr)
         return "" if done.code else done.out
 
-    def explain(self, said: str, image: str = "") -> SandboxUnavailableError:
-        last = printable(said.strip().removesuffix("Run 'docker run --help' for more information"))
+    def explain(self, stderr: str, image: str = "") -> SandboxUnavailableError:
+        hint = "Run 'docker run --help' for more information"
+        last = printable(stderr.strip().removesuffix(hint))
         last = last.strip()[-400:]
         for words, meaning in _FAULTS.items():
-            if re.search(words, said, re.IGNORECASE | re.DOTALL):
+            if re.search(words, stderr, re.IGNORECASE | re.DOTALL):
                 return SandboxUnavailableError(f"{meaning.format(self.name)}, {_LEAVE} ({last})")
-        if image and re.search("no such image|image not known|resolve", said, re.IGNORECASE):
+        if image and re.search("no such image|image not known|resolve", stderr, re.IGNORECASE):
             make = f"build or pull it, or change {KEY}.image"
             if image == STANDARD_IMAGE:
                 make = "build it with `clawkit sandbox build`"

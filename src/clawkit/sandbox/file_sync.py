@@ -154,14 +154,14 @@ def explain_link(path: str, entry: FileState | None) -> str:
     return ""
 
 
-def check_manifest(found: Manifest) -> None:
+def check_manifest(manifest: Manifest) -> None:
     """Raises `ToolError` for an invalid or too large manifest."""
-    if len(found) > MAX_ENTRIES or sum(entry.size for entry in found.values()) > MAX_BYTES:
+    if len(manifest) > MAX_ENTRIES or sum(entry.size for entry in manifest.values()) > MAX_BYTES:
         raise ToolError(f"the remote side sent more than {MAX_ENTRIES:,} files or 1 GiB")
-    for path, entry in found.items():
+    for path, entry in manifest.items():
         if not (_is_path(path) and _is_valid(entry)):
             raise ToolError(f"the remote side sent an invalid entry: {path[:200]!r}")
-        if any(found.get(above) != DIRECTORY for above in _above(path)):
+        if any(manifest.get(above) != DIRECTORY for above in _above(path)):
             raise ToolError(f"the remote side sent {path[:200]!r} without its directory")
 
 

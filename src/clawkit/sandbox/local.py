@@ -433,14 +433,14 @@ def make_options(hold: Hold, mounts: Iterable[Mounted]) -> list[str]:
     return [*options, "--die-with-parent", "--as-pid-1", "--chdir", "/"]
 
 
-def find_misplaced(mounts: Iterable[Mounted], inside: str, here: str) -> str:
+def find_misplaced(mounts: Iterable[Mounted], inside: str, host_mountinfo: str) -> str:
     """A mount with the wrong target or source; empty if all are correct. While bwrap mounts, a
     command in another sandbox can replace directories of the workspace by links, and mounting
-    follows links. `inside` and `here` are the kernel's mountinfo of the sandbox and of this
-    machine."""
+    follows links. `inside` and `host_mountinfo` are the kernel's mountinfo of the sandbox and of
+    this machine."""
     found = {(point, root) for point, root, _ in _read_mounts(inside)}
     empty = {point for point, _, kind in _read_mounts(inside) if kind == "tmpfs"}
-    places = sorted((point, root) for point, root, _ in _read_mounts(here))
+    places = sorted((point, root) for point, root, _ in _read_mounts(host_mountinfo))
     for target, _, (how, source, *_rest) in mounts:
         if how == "--tmpfs" and target not in empty:
             return target

@@ -118,12 +118,12 @@ class SandboxContext(Struct, frozen=True):
     session: str = ""
     max_processes: int = 1_000
     denied: Callable[[], Sequence[str]] = tuple  # finds files that rules deny to the file tools
-    own: Sequence[str] = ()  # clawkit's files and directories outside its home
+    own_files: Sequence[str] = ()  # clawkit's files and directories outside its home
     ask_host: AskHost | None = None  # asks a person about a host that is not allowed
     reveal: Callable[[SecretInput], str] = str  # the value of a secret in the settings
     protection: Protection = Protection()
     provide: Callable[[SandboxPaths], Sandbox] | None = None  # makes the sandbox of a plugin
-    given: Sequence[str] = ()
+    session_dirs: Sequence[str] = ()
     """Directories that are readable if they exist, regardless of location; the first exists from
     the start or never."""
     shared: Sequence[str] = ()
@@ -143,7 +143,7 @@ class SandboxPaths:
         self.state = os.path.realpath(context.state)
         self.access = settings.access()
         start = f"{self.workspace.rstrip('/')}/"
-        own = map(os.path.realpath, context.own)
+        own = map(os.path.realpath, context.own_files)
         self._own_files = tuple(path for path in own if path.startswith(start))
         root = os.path.expanduser(settings.workspace_root or f"{self.state}/sandboxes")
         private = os.path.join(root, self.name, "workspace")
@@ -169,14 +169,14 @@ class SandboxPaths:
 
     @property
     def mountable(self) -> list[str]:
-        """The part of `given` that a container mounts: mounts cannot be added after its
+        """The part of `session_dirs` that a container mounts: mounts cannot be added after its
         creation."""
-        return [*filter(os.path.isdir, self.context.given[:1])]
+        return [*filter(os.path.isdir, self.context.session_dirs[:1])]
 
     @property
-    def given(self) -> list[str]:
+    def provided_dirs(self) -> list[str]:
         """Existing directories that clawkit provides for the session to read."""
-        return [*filter(os.path.isdir, self.context.given), *self.shared]
+        return [*filter(os.path.isdir, self.context.session_dirs), *self.shared]
 
     @property
     def shared(self) -> list[str]:
@@ -228,7 +228,7 @@ class SandboxPaths:
             self._secrets = secret_paths(self.context, settings)
             self._looked = now
         readable = [mount.source for mount in self.mounts if not mount.writable]
-        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read, *self.given)
+        readable += (*self.context.homes, *_RESOLVER.split(), *grants.read, *self.provided_dirs)
         writable = [mount.source for mount in self.mounts if mount.writable]
         hidden = (*self._secrets, *((self.workspace,) if self.access == "none" else ()))
         keep: tuple[str, ...] = ()
@@ -322,16 +322,18 @@ class MountedFiles:
         self._files, self._mounts = files, tuple(mounts)
 
     def open(self, path: str) -> AbstractAsyncContextManager[OpenFile]:
-        return self._files.open(self._here(path))
+        return self._files.open(self._to_host(path))
 
     async def list(self, path: str, **options: Any) -> Listing:
-        return await self._files.list(self._here(path), **options)
+        return await self._files.list(self._to_host(path), **options)
 
     async def change(
         self, changes: Sequence[Change], *, allowed: frozenset[str] = frozenset()
     ) -> tuple[Changed, ...]:
         moved = [
-            replace(each, path=self._here(each.path), like=each.like and self._here(each.like))
+            replace(
+                each, path=self._to_host(each.path), like=each.like and self._to_host(each.like)
+            )
             for each in changes
         ]
         return await self._files.change(moved, allowed=allowed)
@@ -341,9 +343,9 @@ class MountedFiles:
         return self._files.readable
 
     def start(self, path: str) -> Start:
-        return self._files.start(self._here(path))
+        return self._files.start(self._to_host(path))
 
-    def _here(self, path: str) -> str:
+    def _to_host(self, path: str) -> str:
         here = to_here(path, self._mounts)
         if here is None:
             places = ", ".join(mount.target for mount in self._mounts)
@@ -403,7 +405,7 @@ class DeniedFiles:
             if is_full:
                 self._until = end + _REST * (end - start) if end - start > _LONG_S else end
 
-    def _look(self, root: str, seen: dict[str, bool]) -> list[str]:
+    def _look(self, root: str, denied: dict[str, bool]) -> list[str]:
         found: list[str] = []
         todo, left, deepest = deque([root]), MAX_ENTRIES, root.count("/") + MAX_DEPTH
         while todo:
@@ -430,8 +432,8 @@ class DeniedFiles:
                 if not is_folder and not entry.is_file(follow_symlinks=False):
                     continue
                 verdict = self._known.get(entry.path)
-                seen[entry.path] = self._is_denied(entry.path) if verdict is None else verdict
-                if seen[entry.path]:
+                denied[entry.path] = self._is_denied(entry.path) if verdict is None else verdict
+                if denied[entry.path]:
                     found.append(entry.path)
                 elif is_folder:
                     todo.append(entry.path)

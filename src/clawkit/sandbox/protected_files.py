@@ -117,15 +117,15 @@ class ProtectedFiles:
                 self._save()
             self._running += 1
 
-    def after(self, *, gone: bool) -> tuple[str, ...]:
+    def after(self, *, all_exited: bool) -> tuple[str, ...]:
         """Restore what running commands have changed; returns lines for a result. Blocks. Pass
-        `gone` once for each `before`, when no process of that command is left: until then no new
-        snapshot is taken, because it would include changes of that command."""
+        `all_exited` once for each `before`, when no process of that command is left: until then no
+        new snapshot is taken, because it would include changes of that command."""
         with self._lock:
             if not self._running:
                 return ()
             lines = self._check()
-            self._running -= gone
+            self._running -= all_exited
         if len(lines) > MAX_LINES:
             lines[MAX_LINES:] = [f"and {len(lines) - MAX_LINES} more"]
         return tuple(lines)
@@ -189,18 +189,18 @@ class ProtectedFiles:
             lines.append("The workspace is now too large to look for new repositories everywhere")
         return lines
 
-    def _open_up(self, seen: Look, lines: list[str]) -> bool:
+    def _open_up(self, look: Look, lines: list[str]) -> bool:
         """Make directories accessible again whose modes were changed; returns whether any was."""
         is_changed = False
         for path, saved in self._saved.items():
-            node, mode = seen.nodes.get(path), saved.node.info.st_mode
+            node, mode = look.nodes.get(path), saved.node.info.st_mode
             if not saved.is_folder or node is None or not stat.S_ISDIR(node.info.st_mode):
                 continue
             is_other = node.info.st_mode != mode and not self._is_held(path, node)
             if is_other and self._change_mode(path, stat.S_IMODE(mode)):
                 lines.append(f"Reverted the mode of {self._show(path)}: it is protected")
                 is_changed = True
-        closed = {up for path in seen.shut for up in _above(path) if is_below(up, self._root)}
+        closed = {up for path in look.shut for up in _above(path) if is_below(up, self._root)}
         for path in sorted(closed, key=_parts):
             is_changed |= self._change_mode(path, 0, add=0o700)
         return is_changed
@@ -233,7 +233,7 @@ class ProtectedFiles:
             # It may be changed through another hard link, or a directory above it replaced.
             if saved.node.info.st_nlink > 1 and not saved.is_folder:
                 return False
-            if saved.node.around != (node.around if node else parent_of(path)):
+            if saved.node.parent != (node.parent if node else parent_of(path)):
                 return False
             if self._held.get(path) == identify(saved.node.info):
                 return True
@@ -276,12 +276,12 @@ class ProtectedFiles:
             return f"Restored {shown}: it is protected and had been removed; {_ASK}"
         return f"Reverted {shown}: it is protected. {kept}; {_ASK}"
 
-    def _check_new(self, seen: Look, covered: tuple[str, ...]) -> list[str]:
+    def _check_new(self, look: Look, covered: tuple[str, ...]) -> list[str]:
         """Move aside or report new paths, except those below one that was handled already."""
         moved, named = [], []
         fresh: set[str] = set()
-        for path in sorted(seen.nodes, key=_parts):
-            node, saved = seen.nodes[path], self._saved.get(path)
+        for path in sorted(look.nodes, key=_parts):
+            node, saved = look.nodes[path], self._saved.get(path)
             is_folder = stat.S_ISDIR(node.info.st_mode)
             is_repository = node.role.is_git and is_folder
             mark = (path, identify(node.info))
@@ -291,7 +291,7 @@ class ProtectedFiles:
                 is_repository or node.role.is_listed or not is_folder
             ):
                 continue
-            top = seen.nodes.get(node.top)
+            top = look.nodes.get(node.top)
             is_in_git = top is not None and top.role.is_git
             if is_repository:
                 fresh.add(path)
@@ -418,14 +418,14 @@ def _make(folder: int, name: str, saved: Saved) -> None:
             os.fchmod(file.fileno(), stat.S_IMODE(info.st_mode))
 
 
-def _move(folder: int, name: str, info: os.stat_result, place: str) -> None:
+def _move(folder: int, name: str, info: os.stat_result, target: str) -> None:
     """Move a file or a link to another file system. Raises OSError."""
     if stat.S_ISLNK(info.st_mode):
-        os.symlink(os.readlink(name, dir_fd=folder), place)
+        os.symlink(os.readlink(name, dir_fd=folder), target)
     elif stat.S_ISREG(info.st_mode) and info.st_size <= MAX_COPIES:
         with (
             open(os.open(name, _READ, dir_fd=folder), "rb") as source,
-            open(os.open(place, _CREATE, 0o600), "wb") as copy,
+            open(os.open(target, _CREATE, 0o600), "wb") as copy,
         ):
             copy.writelines(source)
     else:

@@ -101,7 +101,7 @@ class ProtectedNode(Struct, frozen=True):
     info: os.stat_result
     role: Role
     top: str  # the directory that the table refers to: a git directory, a home, or its parent
-    around: Identity  # its parent directory
+    parent: Identity  # its parent directory
     is_cut: bool = False  # a directory with too many names to list
 
 
@@ -131,7 +131,7 @@ class ProtectedWalk:
     def __init__(self, root: str, home: str, *, skip: str, own: Sequence[str] = ()) -> None:
         """All paths are resolved. `home` only matters if it is the root or below it; `skip` is not
         walked. `own` are files and directories of clawkit, which need not exist."""
-        self._root, self._home, self._skip, self._own = root, home, skip, own
+        self._root, self._home, self._skip, self._own_files = root, home, skip, own
         self._known: dict[str, _Listing] = {}
 
     def look(self, also: Iterable[tuple[str, ProtectedNode]] = ()) -> Look:
@@ -140,7 +140,7 @@ class ProtectedWalk:
         look, seen = Look(), dict[str, _Listing]()
         role = _HOME if self._root == self._home else _TREE
         steps: list[Step] = [(self._root, role, "", (0, 0))]
-        own = [(path, _OWN, self._root, up) for path in self._own if (up := parent_of(path))]
+        own = [(path, _OWN, self._root, up) for path in self._own_files if (up := parent_of(path))]
         self._visit(own, look, seen)
         while steps:
             steps = self._visit(steps, look, seen)

@@ -73,12 +73,12 @@ class Sandbox(Protocol):
         """Stop its commands, and remove its temporary files."""
 
 
-def check_elsewhere(launch: Launch, what: str) -> None:
+def check_elsewhere(launch: Launch, backend: str) -> None:
     """Raises `ToolError` if a launch needs a sandbox of this machine's kernel."""
     if launch.detach:
-        raise ToolError(f"{what} cannot keep commands running when clawkit exits")
+        raise ToolError(f"{backend} cannot keep commands running when clawkit exits")
     if launch.hold is not None or launch.programs is not None:
-        raise ToolError(f"{what} cannot change the permissions of a single command")
+        raise ToolError(f"{backend} cannot change the permissions of a single command")
 
 
 async def prune(sandbox: Sandbox, *, idle_s: float, age_s: float) -> list[str]:

@@ -85,10 +85,10 @@ class Helper:
         self._root = os.path.abspath(options["root"])
         self._name: str = options["name"]
         self._state = os.path.join(self._root, _STATE)
-        self._place = os.path.join(os.path.realpath(self._root), self._name)
+        self._directory = os.path.join(os.path.realpath(self._root), self._name)
         self._meta = os.path.join(self._state, f"{self._name}.json")
         trees = ("", AGENT) if options["access"] == "ro" else ("",)
-        self._mirrors = {tree: Mirror(self._place + tree) for tree in trees}
+        self._mirrors = {tree: Mirror(self._directory + tree) for tree in trees}
         self._make(options["scope"], options["access"])
         self._host = LocalHost(os.path.join(self._state, f"output-{os.getpid()}"))
         self._running: dict[str, LocalRunning] = {}
@@ -99,8 +99,8 @@ class Helper:
     def _make(self, scope: str, access: str) -> None:
         # If the directory was removed and created again, its new creation time tells clawkit that
         # the files in it were not deleted one by one.
-        is_new = not os.path.lexists(self._place)
-        places = (self._place + tree for tree in self._mirrors)
+        is_new = not os.path.lexists(self._directory)
+        places = (self._directory + tree for tree in self._mirrors)
         for path in (self._root, self._state, *places):
             if os.path.islink(path):
                 raise ToolError(f"{path!r} is a link; choose another sandbox.ssh.workspaceRoot")
@@ -213,12 +213,12 @@ class Helper:
 
     # Copies
 
-    async def do_scan(self, tree: str, known: str, _: bytes) -> object:
+    async def do_scan(self, tree: str, known_digest: str, _: bytes) -> object:
         """A digest, the manifest (None if clawkit has it already), and skipped paths."""
         mirror = self._mirrors[tree]
         found: dict[str, FileState] = await in_thread(mirror.scan)
         digest = str(hash(tuple(found.items())))
-        return [digest, None if digest == known else found, list(mirror.skipped)]
+        return [digest, None if digest == known_digest else found, list(mirror.skipped)]
 
     async def do_fetch(self, tree: str, paths: list[str], _: bytes) -> object:
         return join(await in_thread(self._mirrors[tree].read, paths))

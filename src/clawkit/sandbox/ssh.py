@@ -24,7 +24,7 @@ from clawkit.core.tasks import in_thread
 from clawkit.errors import ToolError, ToolInputError
 from clawkit.fs.protected_files import Protection
 from clawkit.fs.protocols import Changed, Listing, OpenFile
-from clawkit.process.protocols import Exit, Launch, Left
+from clawkit.process.protocols import Exit, Launch, LeftoverProcess
 from clawkit.process.spool import Spool
 from clawkit.process.terminal import TerminalState
 from clawkit.sandbox.file_sync import (
@@ -66,7 +66,7 @@ class SshRunning:
         self._writing = asyncio.Lock()
         self.done: asyncio.Future[Exit] = link.loop.create_future()
         self.output = output
-        self.left: tuple[Left, ...] = ()
+        self.left: tuple[LeftoverProcess, ...] = ()
         self.terminal = None if launch.size is None else TerminalState(*launch.size)
         self.is_over = self._is_closed = False
         self.following: asyncio.Task[None] | None = None
@@ -106,7 +106,7 @@ class SshRunning:
             with suppress(ToolError):  # if the connection was lost, so was the command
                 answer, _ = await self._link.call("end", self._id, grace_s)
                 await asyncio.wait({self.done})
-                self.left = _clean(convert(answer, list[Left]))
+                self.left = _clean(convert(answer, list[LeftoverProcess]))
         await asyncio.wait({self.done})
 
     def close(self) -> None:
@@ -171,11 +171,11 @@ class SshHost:
     async def _follow(self, link: SshLink, id_: str, running: SshRunning) -> None:
         """Receive its output and its exit; after that, what it left running."""
         at, note = 0, "the other side did not report how the command ended"
-        left: list[Left] | None = None
+        left: list[LeftoverProcess] | None = None
         try:
             while left != []:
                 answer, data = await link.call("follow", id_, at, left)
-                exit_, left = convert(answer, tuple[Exit | None, list[Left] | None])
+                exit_, left = convert(answer, tuple[Exit | None, list[LeftoverProcess] | None])
                 at += len(data)
                 running.add_output(data)
                 running.left = _clean(left or ())
@@ -192,9 +192,11 @@ class SshHost:
             running.finish(Exit("lost", seconds=time.monotonic() - running.started, note=note))
 
 
-def _clean(left: Iterable[Left]) -> tuple[Left, ...]:
+def _clean(left: Iterable[LeftoverProcess]) -> tuple[LeftoverProcess, ...]:
     found = islice(left, _MAX_LEFT)
-    return tuple(Left(each.pid, printable(each.name, "")[:64], each.is_stuck) for each in found)
+    return tuple(
+        LeftoverProcess(each.pid, printable(each.name, "")[:64], each.is_stuck) for each in found
+    )
 
 
 class SyncedFiles(MountedFiles):

@@ -132,18 +132,18 @@ def _quote(option: str, path: str) -> str:
     return f'"{path}"'.replace("%", "%%")
 
 
-def explain(where: str | None, code: int, said: str) -> str:
+def explain(where: str | None, code: int, stderr: str) -> str:
     """Why ssh exited before the program answered, and what to do."""
     if code == 127:
         return f"python3 was not found on {where}; install Python 3.11 or newer there"
     if code == OLD_PYTHON:
-        return f"python3 on {where} is {said[-20:]}; install Python 3.11 or newer there"
+        return f"python3 on {where} is {stderr[-20:]}; install Python 3.11 or newer there"
     if code == FAILED:
-        return f"the sandbox on {where} could not be set up: {said[-500:]}"
+        return f"the sandbox on {where} could not be set up: {stderr[-500:]}"
     for words, what in _FAULTS.items():
-        if words in said:
+        if words in stderr:
             return what.format(where)
-    last = said.splitlines()[-1][:500] if said else "no answer"
+    last = stderr.splitlines()[-1][:500] if stderr else "no answer"
     return f"{where} cannot be reached by ssh: {last}. Check sandbox.ssh.target and the network"
 
 

@@ -199,19 +199,19 @@ def either(schemas: list[Schema]) -> Schema:
     return {"anyOf": flat}
 
 
-def _both(one: Schema, other: Schema) -> Schema:
-    """One schema for values that satisfy both; if keywords cannot be combined, `one` wins."""
-    if not one or not other:
-        return one or other
+def _both(first: Schema, other: Schema) -> Schema:
+    """One schema for values that satisfy both; if keywords cannot be combined, `first` wins."""
+    if not first or not other:
+        return first or other
     for keywords in _TOGETHER:
-        if one.keys() & keywords:
+        if first.keys() & keywords:
             other = {key: value for key, value in other.items() if key not in keywords}
-    if "prefixItems" in one and "prefixItems" in other:
+    if "prefixItems" in first and "prefixItems" in other:
         other = {k: v for k, v in other.items() if k not in ("items", "prefixItems")}
-    out = {**one, **other, **one, **_words([one, other])}
-    for name in one.keys() & other.keys() & _COMBINE.keys():
-        out[name] = _COMBINE[name](one[name], other[name])
-    mine, theirs = values_of(one), values_of(other)
+    out = {**first, **other, **first, **_words([first, other])}
+    for name in first.keys() & other.keys() & _COMBINE.keys():
+        out[name] = _COMBINE[name](first[name], other[name])
+    mine, theirs = values_of(first), values_of(other)
     if mine is not None and theirs is not None:
         known = {fingerprint(value) for value in theirs}
         out.pop("const", None)
@@ -219,23 +219,23 @@ def _both(one: Schema, other: Schema) -> Schema:
     return {k: v for k, v in out.items() if k not in ("unevaluatedProperties", "unevaluatedItems")}
 
 
-def _all(one: Any, other: Any) -> Any:
+def _all(first: Any, other: Any) -> Any:
     """A nested `allOf`, simplified to one schema if nothing is lost."""
-    if one is False or other is False:
+    if first is False or other is False:
         return False
-    if one in (True, {}) or other in (True, {}) or one == other:
-        return other if one in (True, {}) else one
-    if one.keys() | other.keys() <= NOTES | _LOWER | _UPPER | {"type", "enum"}:
-        return _both(one, other)
-    parts = [part["allOf"] if part.keys() == {"allOf"} else [part] for part in (one, other)]
+    if first in (True, {}) or other in (True, {}) or first == other:
+        return other if first in (True, {}) else first
+    if first.keys() | other.keys() <= NOTES | _LOWER | _UPPER | {"type", "enum"}:
+        return _both(first, other)
+    parts = [part["allOf"] if part.keys() == {"allOf"} else [part] for part in (first, other)]
     return {"allOf": [*parts[0], *parts[1]]}
 
 
-def _meet(one: Any, other: Any) -> Any:
-    mine, theirs = types_of({"type": one}), types_of({"type": other})
+def _meet(first: Any, other: Any) -> Any:
+    mine, theirs = types_of({"type": first}), types_of({"type": other})
     both = [name for name in mine if name in theirs or (name == "integer" and "number" in theirs)]
     both += ["integer"] if "number" in mine and "integer" in theirs and not both else []
-    return one if not both else both if len(both) > 1 else both[0]
+    return first if not both else both if len(both) > 1 else both[0]
 
 
 _COMBINE: dict[str, Callable[[Any, Any], Any]] = {
@@ -479,12 +479,12 @@ def check_schema(schema: Mapping[str, Any], name: str) -> None:
         raise SchemaError(f"{name}: {error}") from None
 
 
-def validator_for(schema: Mapping[str, Any], what: str) -> Draft202012Validator:
+def validator_for(schema: Mapping[str, Any], label: str) -> Draft202012Validator:
     """A validator for a schema that a model wrote. Raises `ToolInputError` if it is invalid, or if
     validation could take forever: a few references can branch a billion times."""
-    made = make_validator(schema, what)
+    made = make_validator(schema, label)
     try:
-        check_schema(schema, what)
+        check_schema(schema, label)
     except SchemaError as error:
         raise ToolInputError(str(error)) from None
     return made

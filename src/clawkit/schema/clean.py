@@ -86,9 +86,9 @@ _PHRASES = {
 _FLAGS = {"uniqueItems": "no item twice", "deprecated": "deprecated"}
 
 
-def describe(schema: Schema, kept: frozenset[str], *extra: str) -> Schema:
-    """`{"description": ...}` with a note for each keyword of `schema` that is not `kept`."""
-    lost = {k: v for k, v in schema.items() if k not in kept and v not in ({}, [])}
+def describe(schema: Schema, keywords: frozenset[str], *extra: str) -> Schema:
+    """`{"description": ...}` with a note for each keyword of `schema` that is not in `keywords`."""
+    lost = {k: v for k, v in schema.items() if k not in keywords and v not in ({}, [])}
     notes = [phrase for key, phrase in _FLAGS.items() if lost.get(key) is True]
     for key, value in lost.items():
         if not isinstance(value, bool):

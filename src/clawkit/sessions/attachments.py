@@ -42,13 +42,13 @@ class AttachedFile(msgspec.Struct, frozen=True):
     mime_type: str = ""
 
 
-def check_attachments(given: Sequence[Attachment], limits: Settings) -> tuple[AttachedFile, ...]:
+def check_attachments(attached: Sequence[Attachment], limits: Settings) -> tuple[AttachedFile, ...]:
     """Validate and decode the files. Raises `ToolInputError` with an `attachments_…` error code."""
-    if len(given) > limits.max_files:
-        raise _refuse("file_count_exceeded", f"maxFiles={limits.max_files}, given {len(given)}")
+    if len(attached) > limits.max_files:
+        raise _refuse("file_count_exceeded", f"maxFiles={limits.max_files}, given {len(attached)}")
     files: dict[str, AttachedFile] = {}
     total = 0
-    for each in given:
+    for each in attached:
         if why := _why_bad(each.name):
             raise _refuse("invalid_name", f"{one_line(each.name, 60)!r} {why}")
         if each.name in files:
@@ -76,18 +76,19 @@ def _why_bad(name: str) -> str:
     return "is too long" if len(os.fsencode(name)) > _MAX_NAME else ""
 
 
-def _decode(given: Attachment, max_bytes: int) -> bytes:
-    if given.encoding != "base64":
+def _decode(attachment: Attachment, max_bytes: int) -> bytes:
+    if attachment.encoding != "base64":
         try:
-            return given.content.encode()
+            return attachment.content.encode()
         except UnicodeEncodeError:
-            raise _refuse("materialization_failed", f"{given.name!r} is not valid text") from None
+            why = f"{attachment.name!r} is not valid text"
+            raise _refuse("materialization_failed", why) from None
     longest = -(-max_bytes // 3) * 4
-    text = "" if len(given.content) > 2 * longest else "".join(given.content.split())
+    text = "" if len(attachment.content) > 2 * longest else "".join(attachment.content.split())
     if 0 < len(text) <= longest and len(text) % 4 == 0 and _BASE64.fullmatch(text):
         with suppress(binascii.Error):
             return base64.b64decode(text, validate=True)
-    why = f"{given.name!r}: at most {max_bytes:,} bytes, with padding"
+    why = f"{attachment.name!r}: at most {max_bytes:,} bytes, with padding"
     raise _refuse("invalid_base64_or_too_large", why)
 
 
@@ -112,18 +113,18 @@ def describe(files: Sequence[AttachedFile]) -> dict[str, Any]:
     return {"count": len(files), "totalBytes": sum(len(f.data) for f in files), "files": listed}
 
 
-def write_attachments(place: str, files: Sequence[AttachedFile]) -> None:
+def write_attachments(directory: str, files: Sequence[AttachedFile]) -> None:
     """Write the files to a new directory. On failure, removes it and raises `ToolError`."""
     about = describe(files)
     for facts, each in zip(about["files"], files, strict=True):
         facts.update({"mimeType": one_line(each.mime_type, 100)} if each.mime_type else {})
     manifest = msgspec.json.format(msgspec.json.encode(about))
     try:
-        private_dir(os.path.dirname(place))
-        os.mkdir(place, 0o700)
+        private_dir(os.path.dirname(directory))
+        os.mkdir(directory, 0o700)
         for name, data in {MANIFEST: manifest, **{each.name: each.data for each in files}}.items():
-            with os.fdopen(os.open(os.path.join(place, name), _CREATE, 0o600), "wb") as file:
+            with os.fdopen(os.open(os.path.join(directory, name), _CREATE, 0o600), "wb") as file:
                 file.write(data)
     except OSError as error:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
         raise ToolError(f"attachments_materialization_failed: {error.strerror}") from None

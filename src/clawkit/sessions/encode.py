@@ -193,8 +193,8 @@ class _Packing:
         signature = signature if text == part.text else ""
         return None if part.hidden and not signature else Thinking(text, signature, part.hidden)
 
-    def mapping(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        plain = self._plain(given, 0)
+    def mapping(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        plain = self._plain(values, 0)
         return plain if isinstance(plain, dict) else {"leftOut": plain}
 
     def _plain(self, value: Any, depth: int) -> Any:

@@ -93,19 +93,19 @@ def resolve(
     *,
     agent: str,
     main: str = MAIN,
-    here: Session | None = None,
+    current: Session | None = None,
     refuse: Refuse | None = None,
 ) -> Session:
     """Resolve the session that a tool or a person refers to as `text`. `current` is the session of
-    the call (`here`), `main` the agent's main session; for anything else see `Sessions.get`. Raises
+    the call, `main` the agent's main session; for anything else see `Sessions.get`. Raises
     `NotFoundError`, `ToolInputError` for an ambiguous reference, and `ToolAuthorizationError` for a
     session that may not be seen."""
     wanted = text.strip()
     if wanted == MAIN:
         wanted = session_key(agent, main)
-    if here is not None and wanted in (CURRENT, here.key, here.name, here.id or here.key):
-        return here
+    if current and wanted in (CURRENT, current.key, current.name, current.id or current.key):
+        return current
     if sessions is None or wanted == CURRENT:
-        there = f"; this one is {here.name!r}" if here else ""
+        there = f"; this one is {current.name!r}" if current else ""
         raise NotFoundError(f"there is no session {one_line(text.strip(), 60)!r}{there}")
     return sessions.get(wanted, agent, refuse)

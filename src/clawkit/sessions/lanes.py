@@ -173,7 +173,7 @@ class Lane(Generic[T, R]):
             self._driver = asyncio.ensure_future(self._drive())
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def paused(self) -> Iterator[None]:
         """Prevent turns from starting inside the `with` block; a running turn continues."""
         self._holds += 1
         try:
@@ -323,7 +323,7 @@ class Lanes:
         """Session to the sessions that its turn is waiting for."""
 
     @classmethod
-    def here(cls, store: str) -> Lanes:
+    def of_running_loop(cls, store: str) -> Lanes:
         """The lanes of the running event loop."""
         return _lanes.setdefault(asyncio.get_running_loop(), {}).setdefault(store, cls())
 

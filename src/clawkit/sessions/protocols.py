@@ -31,12 +31,12 @@ def session_key(agent: str, name: str) -> str:
     return name if name.startswith("agent:") else f"agent:{agent}:{name}"
 
 
-def check_name(name: str, whose: str = "a session") -> str:
+def check_name(name: str, label: str = "a session") -> str:
     """A name that can be part of a key. Raises `ToolInputError` for an invalid one."""
     good = name.isprintable() and not any(map(str.isspace, name)) and 0 < len(name) <= MAX_NAME
     if not good or name == "current" or name.startswith("agent:"):
         raise ToolInputError(
-            f"invalid name for {whose}: {one_line(name, 40)!r}; use up to {MAX_NAME} characters "
+            f"invalid name for {label}: {one_line(name, 40)!r}; use up to {MAX_NAME} characters "
             "without spaces, but not 'current' and nothing that starts with 'agent:'"
         )
     return name

@@ -282,11 +282,11 @@ class SessionReader:
         rows = self._rows(query, bound) if db is None else db.execute(query, bound)
         return [self._session(row) for row in rows]
 
-    def _rows(self, query: str, given: Any = ()) -> list[Any]:
+    def _rows(self, query: str, values: Any = ()) -> list[Any]:
         if not os.path.lexists(self.path):
             return []
         with self._database.using() as db:
-            return db.execute(query, given).fetchall()
+            return db.execute(query, values).fetchall()
 
     def _session(self, row: Sequence[Any]) -> Session:
         id_, key, agent, title, place = row[:5]

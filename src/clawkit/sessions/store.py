@@ -332,8 +332,8 @@ class LiveSession:
         """`id()` of a message to the message, which keeps the `id()` valid, and its number."""
         self.last = 0
         """The number of the last message."""
-        self._held = ExitStack()
-        self._held.enter_context(store.hold(session.id))
+        self._locks = ExitStack()
+        self._locks.enter_context(store.hold(session.id))
 
     @classmethod
     def open(cls, store: SessionStore, agent: str, name: str | None, workspace: str) -> LiveSession:
@@ -389,7 +389,7 @@ class LiveSession:
 
     def close(self) -> None:
         """Release the session. It is deleted if it has no messages and no settings."""
-        self._held.close()
+        self._locks.close()
         if self._is_empty:
             # Nothing is lost if this fails; another process may have opened the session.
             with suppress(ToolError):

@@ -178,7 +178,7 @@ class Delegates(Protocol):
     ) -> Sequence[RunState]:
         """Wait until one of the runs (default: all active ones) has ended; returns those ended."""
 
-    def rest(self, timeout_s: float | None) -> bool:
+    def await_reports(self, timeout_s: float | None) -> bool:
         """After this turn, wait for a report or the timeout. False if results are already
         available: the model reads them next. Raises `ToolInputError` outside a turn."""
 

@@ -207,13 +207,13 @@ class Subagents:
         return live.run, session
 
     def _attach(
-        self, run: SubagentRun, session: Session, place: str, files: Sequence[AttachedFile]
+        self, run: SubagentRun, session: Session, directory: str, files: Sequence[AttachedFile]
     ) -> None:
         """Store the attachments. The run is already stored, so they are found after a crash."""
         from clawkit.sessions.attachments import write_attachments
 
         try:
-            write_attachments(place, files)
+            write_attachments(directory, files)
         except ToolError:
             self._store.delete(session.id)
             self.runs.forget(run.id)

@@ -115,11 +115,11 @@ def takes_part(agent: str, allow: tuple[str, ...] | None) -> bool:
     )
 
 
-def startable(agents: Agents, own: str) -> set[str]:
-    """The ids of the agents that `own` may start as sub-agents (`subagents.allowAgents`)."""
-    own = own.strip().lower()
-    allowed = agents.defaults.subagents.merged(agents.get(own).subagents).allow_agents
+def startable(agents: Agents, requester: str) -> set[str]:
+    """The ids of the agents that `requester` may start as sub-agents (`subagents.allowAgents`)."""
+    requester = requester.strip().lower()
+    allowed = agents.defaults.subagents.merged(agents.get(requester).subagents).allow_agents
     if allowed is None:
-        return {own}
-    named, known = {each.strip().lower() for each in allowed}, {own, *agents.by_id()}
+        return {requester}
+    named, known = {each.strip().lower() for each in allowed}, {requester, *agents.by_id()}
     return known if "*" in named else known & named

@@ -115,42 +115,42 @@ def clean(text: str, max_chars: int) -> str:
     return one_line("".join(each if each.isprintable() else " " for each in text), max_chars)
 
 
-def _text(found: dict[str, Any], key: str) -> str:
-    value = found.get(key, "")
+def _text(front_matter: dict[str, Any], key: str) -> str:
+    value = front_matter.get(key, "")
     if isinstance(value, list) and all(isinstance(each, str) for each in value):
         return ", ".join(value)
     return value.strip() if isinstance(value, str) else str(value) if value is True else ""
 
 
-def _flag(found: dict[str, Any], key: str, *, default: bool) -> bool:
-    value = found.get(key, default)
+def _flag(front_matter: dict[str, Any], key: str, *, default: bool) -> bool:
+    value = front_matter.get(key, default)
     if not isinstance(value, bool):
         raise ValueError(f"{key} must be true or false")
     return value
 
 
-def _read_metadata(found: dict[str, Any]) -> SkillMetadata:
-    given = found.get("metadata") or {}
+def _read_metadata(front_matter: dict[str, Any]) -> SkillMetadata:
+    given = front_matter.get("metadata") or {}
     spaces = [given.get(name) for name in _NAMESPACES] if isinstance(given, dict) else ["?"]
     try:
         own = msgspec.convert(next(filter(None, spaces), {}), SkillMetadata)
     except msgspec.ValidationError as error:
         raise ValueError(f"metadata: {error}") from None
-    homepage = own.homepage or _text(found, "homepage")
+    homepage = own.homepage or _text(front_matter, "homepage")
     return msgspec.structs.replace(own, homepage=clean(homepage, 200))
 
 
-def _deviations(found: dict[str, Any], name: str, file: str) -> Iterator[str]:
+def _deviations(front_matter: dict[str, Any], name: str, file: str) -> Iterator[str]:
     """Deviations from the rules of agentskills.io that clawkit accepts."""
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or len(name) > 64:
         yield "name: use up to 64 lower-case letters and digits, with single hyphens between"
     if name != (folder := os.path.basename(os.path.dirname(file))):
         yield f"name: it differs from the directory, {clean(folder, 80)!r}"
-    if len(_text(found, "description")) > MAX_DESCRIPTION:
+    if len(_text(front_matter, "description")) > MAX_DESCRIPTION:
         yield f"description: longer than {MAX_DESCRIPTION} characters, and truncated"
-    if len(_text(found, "compatibility")) > 500:
+    if len(_text(front_matter, "compatibility")) > 500:
         yield "compatibility: longer than 500 characters"
-    if own := [clean(key, 40) for key in found if key not in _STANDARD]:
+    if own := [clean(key, 40) for key in front_matter if key not in _STANDARD]:
         unknown = [key for key in own if key not in (*_OURS, *_COMMAND)]
         what = f"; without effect here: {', '.join(unknown[:8])}" if unknown else ""
         yield f"keys that other programs may not know: {', '.join(own[:8])}{what}"

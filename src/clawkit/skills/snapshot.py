@@ -36,11 +36,11 @@ class SkillSnapshot:
     ) -> None:
         """The agent can change everything below the directories in `writable`."""
         self.candidates, self._facts, self._limits = candidates, facts, limits
-        self.found, self.broken = read_all(candidates, limits, writable)
+        self.skills, self.broken = read_all(candidates, limits, writable)
 
     @cached_property
     def in_force(self) -> list[Skill]:
-        found = (each for each in self.found if not self.why_not(each))
+        found = (each for each in self.skills if not self.why_not(each))
         return sorted(found, key=lambda each: each.name)
 
     @cached_property
@@ -65,7 +65,7 @@ class SkillSnapshot:
 
     def remarks(self) -> list[str]:
         """Settings of skills without effect."""
-        return [text for each in self.found for text in unused_settings(each, self._facts)]
+        return [text for each in self.skills for text in unused_settings(each, self._facts)]
 
     def why_not(self, skill: Skill) -> str:
         """Why a skill is not offered; empty if it is."""

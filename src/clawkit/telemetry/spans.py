@@ -87,12 +87,12 @@ class Spans:
         self._turn: Span | None = None
         self._inside = Context()  # the parent of child spans
         self._session = ""
-        self._asked = ""  # the model of the pending request
+        self._requested_model = ""  # the model of the pending request
         self._asked_ns = self._first_ns = 0  # start of the request, and of its answer
         self._calls: dict[str, list[Span]] = {}  # by id, which a model may use twice
         self._new: deque[content.User | content.ToolResult] = deque(maxlen=MAX_PARTS)
         """Messages that are new in the next request."""
-        self._said: deque[content.User] = deque(
+        self._user_messages: deque[content.User] = deque(
             maxlen=MAX_PARTS
         )  # messages of the user in this turn
         self._failure = ""  # why the last request failed
@@ -104,34 +104,34 @@ class Spans:
                 context = TraceContextTextMapPropagator().extract(self._carrier, context)
             self._session, self._failure = name(event.session), ""
             self._new.clear()
-            self._said.clear()
-            attributes = self._about("invoke_agent", event.model)
+            self._user_messages.clear()
+            attributes = self._attributes("invoke_agent", event.model)
             self._turn = self._tracer.start_span(
                 f"invoke_agent {self._agent}", context, attributes=attributes
             )
             self._inside = set_span_in_context(self._turn, context)
         elif self._turn is not None:
             match event:
-                case events.Said(message=said):
-                    self._said.append(said)
+                case events.MessageAdded(message=said):
+                    self._user_messages.append(said)
                     self._new.append(said)
                 case events.ResultStored(message=result):
                     self._new.append(result)
-                case events.Requested(model=model):
+                case events.RequestSent(model=model):
                     # After an empty answer the request is repeated without an event.
                     self._fail("empty")
                     self._ask(model)
                 case events.TextPiece() | events.ThinkingPiece() | events.CallBegun():
                     self._first_ns = self._first_ns or time.time_ns()
-                case events.Voided(wait_s=wait_s, model=model, kind=kind, reason=reason):
+                case events.AnswerRestarted(wait_s=wait_s, model=model, kind=kind, reason=reason):
                     self._fail(kind or OTHER, reason)
                     self._ask(model, wait_s)
-                case events.Unanswered(kind=kind, error=error):
+                case events.RequestFailed(kind=kind, error=error):
                     self._fail(kind, error)
                     self._failure = kind
-                case events.Answered(message=message):
+                case events.AnswerStored(message=message):
                     self._answered(message)
-                case events.ToolHappened(event=happened):
+                case events.ToolEvent(event=happened):
                     self._tool(happened)
                 case events.Compacted(tokens_before=before, tokens_after=after):
                     counts = {"clawkit.tokens.before": before, "clawkit.tokens.after": after}
@@ -148,7 +148,7 @@ class Spans:
         self._calls.clear()
         turn.set_attributes(_usage(event.usage))
         if self._capture.input_messages:
-            turn.set_attribute("gen_ai.input.messages", self._input(self._said))
+            turn.set_attribute("gen_ai.input.messages", self._input(self._user_messages))
         if event.text and self._capture.output_messages:
             answer = content.Assistant((content.Text(event.text),))
             turn.set_attribute("gen_ai.output.messages", self._output(answer))
@@ -158,13 +158,13 @@ class Spans:
         self._turn = None
 
     def _ask(self, model: str, wait_s: float = 0) -> None:
-        self._asked, self._first_ns = model, 0
+        self._requested_model, self._first_ns = model, 0
         self._asked_ns = time.time_ns() + int(wait_s * 1e9)
 
     def _answered(self, answer: content.Assistant) -> None:
-        if not self._asked:
+        if not self._requested_model:
             return
-        provider, model = _names(answer.model or self._asked)
+        provider, model = _names(answer.model or self._requested_model)
         attributes: Attributes = {
             "gen_ai.provider.name": provider,
             "gen_ai.response.model": model,
@@ -179,13 +179,13 @@ class Spans:
     def _fail(self, kind: str, error: str = "") -> None:
         """End the pending request, if there is one, as failed."""
         # A retry that was still waiting was never sent.
-        if self._asked and self._asked_ns <= time.time_ns():
+        if self._requested_model and self._asked_ns <= time.time_ns():
             self._finish(self._request({}), kind, error, self._capture.output_messages)
-        self._asked = ""
+        self._requested_model = ""
 
     def _request(self, outcome: Attributes) -> Span:
-        model, self._asked = self._asked, ""
-        attributes = self._about("chat", model) | {"gen_ai.request.stream": True}
+        model, self._requested_model = self._requested_model, ""
+        attributes = self._attributes("chat", model) | {"gen_ai.request.stream": True}
         if self._first_ns:
             waited = max(self._first_ns - self._asked_ns, 0) / 1e9
             attributes["gen_ai.response.time_to_first_chunk"] = waited
@@ -215,7 +215,7 @@ class Spans:
 
     def _call(self, event: Mapping[str, Any]) -> Span:
         tool = self._word(event["tool"])
-        attributes = self._about("execute_tool") | {
+        attributes = self._attributes("execute_tool") | {
             "gen_ai.tool.name": tool,
             "gen_ai.tool.call.id": name(event["callId"]),
             "gen_ai.tool.type": "function",
@@ -224,7 +224,7 @@ class Spans:
             attributes["gen_ai.tool.call.arguments"] = self._value(event["params"])
         return self._tracer.start_span(f"execute_tool {tool}", self._inside, attributes=attributes)
 
-    def _about(self, operation: str, model: str = "") -> Attributes:
+    def _attributes(self, operation: str, model: str = "") -> Attributes:
         attributes: Attributes = {
             "gen_ai.operation.name": operation,
             "gen_ai.agent.name": self._agent,

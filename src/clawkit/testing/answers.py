@@ -89,7 +89,7 @@ class Script:
     def __init__(self, answers: Iterable[Any], then: Any = None) -> None:
         """`then` answers every request after the last answer; None for no answer."""
         self._answers = deque(answers)
-        self._then = then
+        self._default = then
         self.used = 0
 
     @property
@@ -99,18 +99,18 @@ class Script:
     def add(self, *answers: Any) -> None:
         self._answers.extend(answers)
 
-    async def next(self, asked: object) -> Any:
+    async def next(self, request: object) -> Any:
         """The next answer, with functions called. Raises `ScriptEndedError` if there is none."""
-        if not self._answers and self._then is None:
+        if not self._answers and self._default is None:
             raise ScriptEndedError(
                 f"the script has no more answers; all {self.used} were used. Add one for this "
                 "request, or use `then` to answer all further requests"
             )
-        answer = self._answers.popleft() if self._answers else self._then
+        answer = self._answers.popleft() if self._answers else self._default
         self.used += 1
         while callable(answer):
             made: Callable[[Any], Any] = answer
-            answer = made(asked)
+            answer = made(request)
             if inspect.isawaitable(answer):
                 awaited: Awaitable[Any] = answer
                 answer = await awaited

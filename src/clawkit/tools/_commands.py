@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from clawkit.core.context import Context, Scope
 from clawkit.core.result import Result
 from clawkit.errors import ToolAuthorizationError, ToolError, ToolInputError
-from clawkit.process.protocols import Exit, Grants, Left, Reason
+from clawkit.process.protocols import Exit, Grants, LeftoverProcess, Reason
 from clawkit.text import human_size, nearest, result_cap, weigh, weight_cap
 
 if TYPE_CHECKING:
@@ -113,12 +113,12 @@ def describe_exit(command: Command, exit_: Exit) -> dict[str, Any]:
     return details
 
 
-def describe_left(left: Left) -> dict[str, Any]:
+def describe_left(left: LeftoverProcess) -> dict[str, Any]:
     stuck = {"couldNotBeEnded": True} if left.is_stuck else {}
     return {"pid": left.pid, "name": left.name, **stuck}
 
 
-def name_left(left: Sequence[Left]) -> str:
+def name_left(left: Sequence[LeftoverProcess]) -> str:
     shown = ", ".join(f"{each.name} (pid {each.pid})" for each in left[:5])
     return f"{shown} and {len(left) - 5} more" if len(left) > 5 else shown
 
@@ -261,13 +261,13 @@ def announce(command: Command, *, ctx: Context, settings: Exec) -> None:
     ctx.notify(Result.text(f"{text}\n{tail}" if tail else text, **details))
 
 
-def say_waiting(waiting: Waiting, request: ExecRequest, what: str) -> Result:
-    """The result while an approval is pending. `what` names the waiting thing, such as `The
+def say_waiting(waiting: Waiting, request: ExecRequest, subject: str) -> Result:
+    """The result while an approval is pending. `subject` names the waiting thing, such as `The
     command`."""
     pending = waiting.pending
     always = ["allow-always"] if pending.question.stored else []
     text = (
-        f"Approval required (id {pending.slug}): {waiting.reason}. {what} has not run. It runs "
+        f"Approval required (id {pending.slug}): {waiting.reason}. {subject} has not run. It runs "
         "as soon as a person approves it, and you will be notified; do not send it again."
     )
     return Result.text(
@@ -336,12 +336,12 @@ def with_input(command: str, text: str) -> str:
     return f"{command} <<'{end}'\n{text}\n{end}"
 
 
-def read_signal(given: str | int) -> tuple[int, str]:
+def read_signal(text: str | int) -> tuple[int, str]:
     """Number and name of a signal given as TERM, SIGTERM or 15. Raises `ToolInputError`."""
     import signal
 
     known = {each.name.removeprefix("SIG"): each.value for each in signal.Signals}
-    name = str(given).strip().upper().removeprefix("SIG")
+    name = str(text).strip().upper().removeprefix("SIG")
     if name.isdecimal() and name.isascii() and len(name) < 4:
         number = int(name)
         if 1 <= number <= 64:
@@ -351,4 +351,4 @@ def read_signal(given: str | int) -> tuple[int, str]:
         return known[name], f"SIG{name}"
     close = nearest(name, known, 1)
     hint = f"did you mean {close[0]}?" if close else "name one, such as INT, or its number, 1 to 64"
-    raise ToolInputError(f"signal: unknown signal {str(given)[:40]!r}; {hint}")
+    raise ToolInputError(f"signal: unknown signal {str(text)[:40]!r}; {hint}")

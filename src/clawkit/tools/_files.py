@@ -81,9 +81,9 @@ def _question(error: ProtectedError) -> Ask:
 
 
 def report(
-    ctx: Context, problems: Problems, said: list[str], details: dict[str, Any], gap: str = "\n"
+    ctx: Context, problems: Problems, texts: list[str], details: dict[str, Any], gap: str = "\n"
 ) -> Result:
-    """The result of a change: the texts in `said`, then new problems."""
+    """The result of a change: the `texts`, then new problems."""
     start = ctx.base.rstrip("/") + "/"
     shown = [(each.place.removeprefix(start), each) for each in problems.found[:MAX_PROBLEMS]]
     if count := len(problems.found):
@@ -95,7 +95,7 @@ def report(
         if count > MAX_PROBLEMS:
             lines.append(f"and {count - MAX_PROBLEMS} more")
         head = f"{count} new problem{'s' if count > 1 else ''} after this change:"
-        said = [*said, "\n".join((head, *lines))]
+        texts = [*texts, "\n".join((head, *lines))]
     if problems.servers or problems.late:
         names = ("line", "column", "severity", "message", "code", "server")
         details["diagnostics"] = {
@@ -106,7 +106,7 @@ def report(
             "servers": list(problems.servers),
             "late": list(problems.late),
         }
-    return Result.text(gap.join(filter(None, said)), **details)
+    return Result.text(gap.join(filter(None, texts)), **details)
 
 
 def check_characters(text: str, name: str) -> None:
@@ -150,14 +150,14 @@ def fit(lines: Iterable[str], ctx: Context, notice_room: int = NOTICE_ROOM) -> l
     return shown
 
 
-def facts_of(found: SearchResult | Names, shown: int) -> dict[str, object]:
+def facts_of(result: SearchResult | Names, shown: int) -> dict[str, object]:
     facts: dict[str, object] = {"shown": shown}
-    if not found.stopped:
-        facts["total"] = found.total
-    facts["limitReached"] = shown < found.total or found.stopped == "enough"
-    problems = {"stopped": found.stopped, "unread": found.unread}
+    if not result.stopped:
+        facts["total"] = result.total
+    facts["limitReached"] = shown < result.total or result.stopped == "enough"
+    problems = {"stopped": result.stopped, "unread": result.unread}
     facts |= {name: value for name, value in problems.items() if value}
-    if found.engine != "ripgrep":
+    if result.engine != "ripgrep":
         facts["note"] = "searched without ripgrep"
     return facts
 
@@ -172,11 +172,11 @@ def incomplete_notes(stopped: Stopped, unread: int) -> Iterable[str]:
         yield "1 file could not be read" if unread == 1 else f"{unread:,} files could not be read"
 
 
-def is_saved_page(place: str) -> bool:
+def is_saved_page(path: str) -> bool:
     """Whether a file is a page that `web_fetch` saved."""
-    if "/pages/" not in place:
+    if "/pages/" not in path:
         return False
-    return is_below(os.path.realpath(place), os.path.realpath(paths.pages_dir(os.environ)))
+    return is_below(os.path.realpath(path), os.path.realpath(paths.pages_dir(os.environ)))
 
 
 def mark_outside(text: str) -> str:

@@ -51,10 +51,10 @@ class VisibleSessions:
         self.sight = sight
         self.live: SessionState | None = ctx.services.get(SessionState)  # type: ignore[assignment]
         self.store: Sessions | None = ctx.services.get(Sessions)  # type: ignore[assignment]
-        self.here = self._find_here(ctx)
+        self.current = self._find_here(ctx)
         scope = ctx.scope
         self.requester = Requester(
-            self.here.id, self.here.key, self.here.agent, scope.sandboxed, scope.depth
+            self.current.id, self.current.key, self.current.agent, scope.sandboxed, scope.depth
         )
 
     def _find_here(self, ctx: Context) -> Session:
@@ -69,9 +69,9 @@ class VisibleSessions:
     def find(self, text: str, agent: str = "") -> Session:
         """Find a session. Raises if it does not exist, is ambiguous, or may not be seen. A name is
         looked up in the sessions of `agent`, by default the run's own."""
-        here, main = self.here, self.sight.main
+        here, main = self.current, self.sight.main
         agent = agent or here.agent
-        return resolve(self.store, text, agent=agent, main=main, here=here, refuse=self._refuse)
+        return resolve(self.store, text, agent=agent, main=main, current=here, refuse=self._refuse)
 
     def check(self, session: Session) -> None:
         """Raises `ToolAuthorizationError` for a session that may not be seen."""

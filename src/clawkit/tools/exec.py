@@ -84,9 +84,9 @@ def read_access(access: ExecAccess, ctx: Context) -> Grants:
     return grants
 
 
-def _real_paths(name: str, given: Sequence[str], ctx: Context) -> tuple[str, ...]:
+def _real_paths(name: str, paths: Sequence[str], ctx: Context) -> tuple[str, ...]:
     found = []
-    for path in given:
+    for path in paths:
         if not path or "\0" in path:
             raise ToolInputError(f"access.{name}: {path!r} is not a path")
         found.append(os.path.realpath(os.path.join(ctx.base, os.path.expanduser(path))))

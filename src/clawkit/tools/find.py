@@ -52,20 +52,20 @@ async def execute(params: Params, ctx: Context) -> Result:
     return Result.text(text, path=params.path, **_files.facts_of(found, len(lines)))
 
 
-def _notes(query: Find, found: Names, shown: int) -> Iterator[str]:
+def _notes(query: Find, names: Names, shown: int) -> Iterator[str]:
     what = "files" if query.kind == "file" else "directories"
-    some = f"the first {shown:,}" if found.stopped else f"{shown:,} of {found.total:,}"
-    if not found.paths and not found.stopped:
+    some = f"the first {shown:,}" if names.stopped else f"{shown:,} of {names.total:,}"
+    if not names.paths and not names.stopped:
         # Frequent reasons why nothing matches.
         hint = "" if query.ignored else "; ignored=true includes ignored ones"
         if "[" in query.pattern:
             hint = "; [ starts a character set, \\[ matches a literal ["
         yield f"no {what} found{hint}"
-    elif shown < min(query.limit, found.total):
+    elif shown < min(query.limit, names.total):
         yield f"{some} {what}, as many as fit; narrow the pattern"
-    elif shown < found.total or found.stopped == "enough":
+    elif shown < names.total or names.stopped == "enough":
         yield f"{some} {what}; raise limit, or narrow the pattern"
-    yield from _files.incomplete_notes(found.stopped, found.unread)
+    yield from _files.incomplete_notes(names.stopped, names.unread)
 
 
 TOOL = Tool(

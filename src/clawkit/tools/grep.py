@@ -182,33 +182,33 @@ class _HitLines:
         return re.sub(_CONTROL, lambda char: f"\\u{{{ord(char[0]):x}}}", text)
 
 
-def _notes(query: fs.Grep, found: fs.SearchResult, shown: int) -> Iterator[str]:
+def _notes(query: fs.Grep, result: fs.SearchResult, shown: int) -> Iterator[str]:
     what = "matching lines" if query.output == "content" else "files"
-    some = f"{shown:,} of {found.total:,} {what}"
-    if found.binary:
-        left = "not all of its matches are" if found.hits else "its match is not"
+    some = f"{shown:,} of {result.total:,} {what}"
+    if result.binary:
+        left = "not all of its matches are" if result.hits else "its match is not"
         yield f"the file is binary, so {left} shown"
-    elif not found.hits and not found.stopped:
-        yield f"no matches{_reason(query, found)}"
-    elif found.stopped == "enough":
+    elif not result.hits and not result.stopped:
+        yield f"no matches{_reason(query, result)}"
+    elif result.stopped == "enough":
         yield (
-            f"{shown:,} of the first {found.total:,} {what}; the search stopped there: narrow it "
+            f"{shown:,} of the first {result.total:,} {what}; the search stopped there: narrow it "
             "with path, glob or type"
         )
-    elif shown < min(query.limit, found.total):
+    elif shown < min(query.limit, result.total):
         other = ", or ask for output=files" if query.output == "content" else ""
         yield f"{some}, as many as fit; narrow the search{other}"
-    elif shown < found.total:
+    elif shown < result.total:
         yield f"{some}; raise limit, or narrow the search with path, glob or type"
-    yield from incomplete_notes(found.stopped, found.unread)
-    if found.engine == "python" and not query.literal:
+    yield from incomplete_notes(result.stopped, result.unread)
+    if result.engine == "python" and not query.literal:
         yield "ripgrep is not available: the pattern was used as a Python regular expression"
 
 
-def _reason(query: fs.Grep, found: fs.SearchResult) -> str:
+def _reason(query: fs.Grep, result: fs.SearchResult) -> str:
     """Why there may be no matches. Depends only on names, never on the content of files that were
     not searched: otherwise patterns could probe that content."""
-    searched = found.searched
+    searched = result.searched
     if searched is None:
         return ""
     if not searched.files:

@@ -82,16 +82,16 @@ def _to_row(hit: Hit, *, cites: bool) -> dict[str, Any]:
     return row
 
 
-def _facts(found: MemoryHits, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    facts: dict[str, Any] = {"mode": found.mode}
-    facts |= {"provider": found.provider, "model": found.model} if found.provider else {}
+def _facts(hits: MemoryHits, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    facts: dict[str, Any] = {"mode": hits.mode}
+    facts |= {"provider": hits.provider, "model": hits.model} if hits.provider else {}
     facts["citations"] = "on" if any("citation" in row for row in rows) else "off"
     if any(row["source"] == "sessions" for row in rows):
         from clawkit.external import NOTICE
 
         facts["notice"] = NOTICE
-    facts |= {"error": found.error, "action": _m.ACTION} if found.error else {}
-    return facts | ({"warning": found.warning} if found.warning else {})
+    facts |= {"error": hits.error, "action": _m.ACTION} if hits.error else {}
+    return facts | ({"warning": hits.warning} if hits.warning else {})
 
 
 TOOL = Tool(

@@ -412,7 +412,7 @@ async def _show_lines(command: "Command", ctx: Context, params: Params) -> Resul
 
     offset = None if params.offset is UNSET else params.offset
     limit = None if params.limit is UNSET else params.limit
-    find = partial(page, command.output, offset, limit, known=command.counted)
+    find = partial(page, command.output, offset, limit, hint=command.counted)
     part = await _c.fitted(ctx, _c.FINISHED, find)
     command.counted = part.counted
     total, first, lines = part.total_lines, part.first, part.lines

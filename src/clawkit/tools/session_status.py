@@ -36,7 +36,7 @@ async def execute(params: Params, ctx: Context, sight: Sight = DEFAULT_SIGHT) ->
     view = VisibleSessions(ctx, sight)
     live, store = view.live, view.store
     session = view.find(params.session_key)
-    is_here = session.key == view.here.key
+    is_here = session.key == view.current.key
     seen = (ctx, live) if is_here else (None, None)
     before = model = _model_of(session, *seen)
     if params.model:
@@ -65,31 +65,31 @@ def _choose(
     return live.session
 
 
-def _model_of(session: Session, here: Context | None, live: SessionState | None) -> str:
-    """`here` and `live` are the context and the state of the run, if it is the run's session."""
+def _model_of(session: Session, context: Context | None, live: SessionState | None) -> str:
+    """`context` and `live` are the context and the state of the run, if it is the run's session."""
     if live is not None:
         return live.model
-    return str(here.model or "") if here else session.model_override or session.model
+    return str(context.model or "") if context else session.model_override or session.model
 
 
-def _facts(session: Session, model: str, here: Context | None) -> dict[str, Any]:
+def _facts(session: Session, model: str, context: Context | None) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "sessionKey": session.key,
         "agentId": session.agent,
-        "active": here is not None,
+        "active": context is not None,
         "model": model or None,
         "modelProvider": model.partition("/")[0] if "/" in model else None,
         "modelOverride": session.model_override or None,
-        "workspace": here.workspace if here else session.workspace,
+        "workspace": context.workspace if context else session.workspace,
         "version": __version__,
-        **_origin(session, here.scope if here else None),
+        **_origin(session, context.scope if context else None),
     }
-    if here is not None:
-        in_force = here.use(InForce)
+    if context is not None:
+        in_force = context.use(InForce)
         facts |= {
-            "sandboxed": here.scope.sandboxed,
-            "senderIsOwner": here.sender.owner,
-            "depth": here.scope.depth,
+            "sandboxed": context.scope.sandboxed,
+            "senderIsOwner": context.sender.owner,
+            "depth": context.scope.depth,
             "tools": list(in_force.tools),
             "toolsDeferred": in_force.deferred,
             "toolsRemoved": in_force.removed,
@@ -119,7 +119,7 @@ def _filled(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _card(
-    session: Session, model: str, here: Context | None, live: SessionState | None
+    session: Session, model: str, context: Context | None, live: SessionState | None
 ) -> Iterator[str]:
     usage = session.usage
     yield f"clawkit {__version__}"
@@ -140,13 +140,13 @@ def _card(
         yield f"used {counts}, ${usage.cost:.4f}"
     if live:
         yield f"queue {live.queued} waiting"
-    if (origin := _origin(session, here.scope if here else None).get("origin")) is not None:
+    if (origin := _origin(session, context.scope if context else None).get("origin")) is not None:
         yield f"origin {' '.join(each for each in origin.values() if isinstance(each, str))}"
-    if here is None:
+    if context is None:
         yield f"workspace {session.workspace}"
     else:
-        yield f"workspace {here.workspace}{' (sandboxed)' if here.scope.sandboxed else ''}"
-        in_force = here.use(InForce)
+        yield f"workspace {context.workspace}{' (sandboxed)' if context.scope.sandboxed else ''}"
+        in_force = context.use(InForce)
         off = f", {in_force.off} off by settings" if in_force.off else ""
         listed = ", ".join(in_force.tools) or "none"
         listed += f", {in_force.deferred} deferred" if in_force.deferred else ""

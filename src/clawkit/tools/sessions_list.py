@@ -77,9 +77,9 @@ async def execute(params: Params, ctx: Context, sight: Sight = _s.DEFAULT_SIGHT)
     return _s.to_result(payload | view.limits())
 
 
-def _filter(params: Params, main: str, here: str) -> Filter:
+def _filter(params: Params, main: str, current: str) -> Filter:
     minutes, place = params.active_minutes, params.workspace_dir
-    workspace = os.path.abspath(os.path.join(here, os.path.expanduser(place))) if place else ""
+    workspace = os.path.abspath(os.path.join(current, os.path.expanduser(place))) if place else ""
     return Filter(
         kinds=tuple(params.kinds),
         since_ms=0 if minutes is None else round((time.time() - 60 * minutes) * 1000),

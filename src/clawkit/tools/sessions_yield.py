@@ -30,7 +30,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="ca
 
 async def execute(params: Params, ctx: Context) -> Result:
     service, limit = ctx.use(Delegates), params.timeout_seconds
-    can_end = service.rest(limit or None)
+    can_end = service.await_reports(limit or None)
     active = service.active()
     pending = [{"runId": run.id, "label": run.label} for run in active]
     if not can_end:

@@ -47,8 +47,8 @@ async def _offer(ctx: Context, searcher: Searcher, error: SearchError) -> str:
         wish = Ask(
             title=f"search the web with {row.name} from now on (saved in the configuration)",
             description=(
-                f"No search service is set. {row.name} needs no key: {row.about}.{after} For a "
-                "service with a key, or your own SearXNG: clawkit configure search"
+                f"No search service is set. {row.name} needs no key: {row.description}.{after} For "
+                "a service with a key, or your own SearXNG: clawkit configure search"
             ),
             asked_by="tools.web.search.provider",
             to_allow=f"clawkit config set tools.web.search.provider {row.id}",

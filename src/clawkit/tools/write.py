@@ -29,7 +29,7 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Old(msgspec.Struct, frozen=True):
     """The existing file. `data` is None if it is too large, `text` if it is not text."""
 
-    place: str
+    path: str
     info: Info
     data: bytes | None
     text: str | None
@@ -52,13 +52,13 @@ async def execute(params: Params, ctx: Context) -> Result:
     old = await _read_old(files, path)
     new = _encode(params.content, old)
     if old is not None:
-        ctx.use(ReadVersions).check(old.place, old.info, old.data)
+        ctx.use(ReadVersions).check(old.path, old.info, old.data)
         if old.data == new.data:
-            ctx.use(ReadVersions).note(old.place, old.info, old.data)
+            ctx.use(ReadVersions).note(old.path, old.info, old.data)
             same = f"{path!r} already has this content; nothing was written"
             return Result.text(same, **_facts(path, "unchanged", new))
     before = old.text if old is not None else None
-    env = is_env_file(path) or (old is not None and is_env_file(old.place))
+    env = is_env_file(path) or (old is not None and is_env_file(old.path))
     await refuse_masks(before, new.text, redactor, path=path, env=env)
     change = Change(path, new.data, expect=ABSENT if old is None else old.info.version)
     (done,), problems = await commit(ctx, files, [Update(change, before, new.text)])

@@ -139,13 +139,13 @@ def _check_person() -> None:
 
 
 def _unknown(
-    what: str, given: str, known: Iterable[str], more: str = "", *, also: Iterable[str] = ()
+    kind: str, given: str, known: Iterable[str], more: str = "", *, also: Iterable[str] = ()
 ) -> ToolInputError:
     """`also` are words to suggest but not to list."""
     listed = tuple(known)
     close = nearest(given, (*listed, *also), 1)
     hint = f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(listed)}"
-    said = f"unknown {what} {one_line(given, 40)!r}; {hint}"
+    said = f"unknown {kind} {one_line(given, 40)!r}; {hint}"
     return ToolInputError(f"{said}{'' if close else '.'} {more}" if more else said)
 
 
@@ -327,7 +327,7 @@ async def _policy(chat: ChatSession, rest: str) -> None:
         verdict = assembly.decision.verdicts[name]
         if name in assembly.tools:
             rows = [PaintedRow(f"{name} ({assembly.sources[name]}): in force", "good")]
-        elif verdict.kept:
+        elif verdict.allowed:
             rows = [PaintedRow(f"{name}: allowed, but not available in this build", "warning")]
         else:
             rows = [PaintedRow(f"{name} ({assembly.sources[name]}): removed", "error")]
@@ -448,7 +448,7 @@ def _pending(store: PendingStore) -> list[StoredQuestion]:
 @_command("plan", "show the agent's current plan")
 async def _plan(chat: ChatSession, _rest: str) -> None:
     services = chat.agent.kit.run.services
-    made = isinstance(services, Services) and services.is_made(Plan)
+    made = isinstance(services, Services) and services.is_created(Plan)
     current: Any = services[Plan] if made else None
     if current is None or not current.steps:
         chat.say("There is no plan.")

@@ -382,12 +382,12 @@ class Prompt:
             return found[:-1]
         return [*found, ("class:hint", self._hint(asked, has_keys))]
 
-    def _hint(self, asked: AskedQuestion, has_keys: bool) -> str:
-        if has_keys and asked.confirms:
-            return f"  Enter: {asked.confirms.words}. Any other key cancels."
-        if has_keys and asked.is_ready:
+    def _hint(self, question: AskedQuestion, has_keys: bool) -> str:
+        if has_keys and question.confirms:
+            return f"  Enter: {question.confirms.words}. Any other key cancels."
+        if has_keys and question.is_ready:
             how = "Press a letter, or arrow keys and Enter."
-            return f"  {how} No answer within {asked.until} means no."
+            return f"  {how} No answer within {question.until} means no."
         return "" if has_keys else "  Press Tab to answer, or keep typing."
 
     # Drawing

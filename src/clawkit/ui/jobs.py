@@ -10,7 +10,6 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from clawkit.automation import open_cron
 from clawkit.cron.expression import find_zone
 from clawkit.cron.phrases import describe
 from clawkit.cron.schedule import (
@@ -24,6 +23,7 @@ from clawkit.cron.schedule import (
 )
 from clawkit.cron.service import NOTHING_RUNS
 from clawkit.errors import ToolInputError
+from clawkit.session_cron import open_cron
 from clawkit.terminal_text import truncate
 from clawkit.text import human_time, one_line
 from clawkit.ui.paint import PaintedRow

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import click
 
-from clawkit.agent.events import Event, ToolHappened, TurnEnded
+from clawkit.agent.events import Event, ToolEvent, TurnEnded
 from clawkit.content import Assistant, Image, Message
 from clawkit.core.approval import Approver
 from clawkit.core.result import Result
@@ -80,9 +80,9 @@ class LineLoop(ABC):
         """Show the start of the chat; the pictures belong to the first message."""
 
     @abstractmethod
-    async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
-        """Run the command or the turn of a line, which may be `given` on the command line; without
-        a line, do pending work. Raises `ClawkitError`."""
+    async def carry_out(self, line: str, *, is_initial: bool = False) -> TurnEnded | None:
+        """Run the command or the turn of a line, which may come from the command line
+        (`is_initial`); without a line, do pending work. Raises `ClawkitError`."""
 
     @abstractmethod
     async def close(self) -> None: ...
@@ -100,7 +100,7 @@ class LineLoop(ABC):
     async def talk(self, message: str, pictures: Sequence[str]) -> int:
         await self.greet(pictures)
         if message or pictures:
-            await self._take(message, given=True)
+            await self._take(message, is_initial=True)
         while not self.is_over and (line := await self._next()) is not None:
             if line.strip():
                 await self._take(line)
@@ -143,8 +143,8 @@ class LineLoop(ABC):
         finally:
             reading.cancel()
 
-    async def _take(self, line: str, *, given: bool = False) -> None:
-        self._work = asyncio.ensure_future(self._carry_out(line, given=given))
+    async def _take(self, line: str, *, is_initial: bool = False) -> None:
+        self._work = asyncio.ensure_future(self._carry_out(line, is_initial=is_initial))
         self.printer.stop = self._work.cancel
         try:
             await asyncio.wait({self._work})
@@ -159,9 +159,9 @@ class LineLoop(ABC):
         else:
             self._work.result()
 
-    async def _carry_out(self, line: str, *, given: bool) -> None:
+    async def _carry_out(self, line: str, *, is_initial: bool) -> None:
         try:
-            ended = await self.carry_out(line, given=given)
+            ended = await self.carry_out(line, is_initial=is_initial)
             if ended is not None:
                 self.has_turns = True
                 self.printer.finish(ended)
@@ -199,10 +199,10 @@ class LineChat(LineLoop, ChatSession):
     def hear_results(self) -> None:
         self.has_news.set()
 
-    async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
+    async def carry_out(self, line: str, *, is_initial: bool = False) -> TurnEnded | None:
         line, _ = self.read(line)
         if self.is_command(line):
-            with self.agent.turns.lane.held():
+            with self.agent.turns.lane.paused():
                 await commands.run(self, line)
             return None
         if line:
@@ -225,7 +225,7 @@ class LineChat(LineLoop, ChatSession):
 
             paint = Paint(colours=False, encoding=sys.stdout.encoding)
             self.rows(list(plan_rows(plan, paint)))
-        self.printer(ToolHappened(dict(event)))
+        self.printer(ToolEvent(dict(event)))
 
     def show_result(self, result: Result) -> None:
         if not result.is_error:

@@ -192,9 +192,9 @@ class Questions:
         finally:
             self.waits(request.call_id, False)
 
-    def _arm(self, asked: AskedQuestion) -> None:
-        asked.is_ready = True
-        if self.current is asked:
+    def _arm(self, question: AskedQuestion) -> None:
+        question.is_ready = True
+        if self.current is question:
             self._changed()
 
     def press(self, key: str) -> None:
@@ -234,32 +234,32 @@ class Questions:
             self._take_letter(asked, key, gap)
         self._changed()
 
-    def _take_letter(self, asked: AskedQuestion, key: str, gap: float) -> None:
-        chosen = by_key(asked.choices, key.lower())
-        goes_on = gap < SETTLE_S and asked.typed.strip(key) != ""
+    def _take_letter(self, question: AskedQuestion, key: str, gap: float) -> None:
+        chosen = by_key(question.choices, key.lower())
+        goes_on = gap < SETTLE_S and question.typed.strip(key) != ""
         if chosen is None or goes_on:
-            typed, asked.typed = asked.typed + key, ""
-            asked.at = deny_at(asked.choices)
+            typed, question.typed = question.typed + key, ""
+            question.at = deny_at(question.choices)
             self._spill(typed)
             return
-        asked.typed = key
-        asked.at = asked.choices.index(chosen)
-        asked.pending = chosen
+        question.typed = key
+        question.at = question.choices.index(chosen)
+        question.pending = chosen
         if not chosen.lasts:
             loop = asyncio.get_running_loop()
-            asked.settling = loop.call_later(SETTLE_S, self._settle, asked, chosen)
+            question.settling = loop.call_later(SETTLE_S, self._settle, question, chosen)
 
-    def _settle(self, asked: AskedQuestion, chosen: PromptChoice) -> None:
-        asked.settling = asked.pending = None
-        self._choose(asked, chosen)
+    def _settle(self, question: AskedQuestion, chosen: PromptChoice) -> None:
+        question.settling = question.pending = None
+        self._choose(question, chosen)
         self._changed()
 
-    def _choose(self, asked: AskedQuestion, chosen: PromptChoice) -> None:
+    def _choose(self, question: AskedQuestion, chosen: PromptChoice) -> None:
         if chosen.answer is None:
-            asked.wants_reason = True
-        elif not asked.answer.done():
-            asked.done = chosen.done
-            asked.answer.set_result(chosen.answer)
+            question.wants_reason = True
+        elif not question.answer.done():
+            question.done = chosen.done
+            question.answer.set_result(chosen.answer)
 
     def give_reason(self, text: str) -> None:
         """Deny with a reason, which may be empty."""

@@ -105,7 +105,7 @@ class ChatSession(ABC):
         self.why_no_sandbox = ""
         self.sandbox: str | None = None
         """A short description of the sandbox; empty if there is none, None until known."""
-        self.given = ""
+        self.cli_message = ""
         """The message from the command line, which the person may not have written."""
         self.has_no_commands = False
         """Whether the configured sandbox cannot be used."""
@@ -184,7 +184,7 @@ class ChatSession(ABC):
 
     def is_typed(self, line: str) -> bool:
         """Whether a person has certainly typed a line."""
-        return self.has_keyboard and line != self.given
+        return self.has_keyboard and line != self.cli_message
 
     async def call(self, line: str) -> None:
         """Run a command (`!ls`) or a tool call (`/tool ls {}`) of the person."""

@@ -7,7 +7,14 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from clawkit.agent.events import Answered, Compacted, Event, Said, TurnEnded, TurnStarted
+from clawkit.agent.events import (
+    AnswerStored,
+    Compacted,
+    Event,
+    MessageAdded,
+    TurnEnded,
+    TurnStarted,
+)
 from clawkit.content import Image, Message, User
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
@@ -25,7 +32,7 @@ class TuiChat(ChatSession, ScreenChat):
         ScreenChat.__init__(self, prompt)
         self._work: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._how = "done"
+        self._turn_status = "done"
         self._facts = ""
         ChatSession.__init__(self, opener, self._tell, TypedCallApprover(prompt.questions))
         prompt.questions.scope = lambda: self.agent.kit.run.scope
@@ -42,7 +49,7 @@ class TuiChat(ChatSession, ScreenChat):
         for path in pictures:
             self.images.append(await self.agent.attach(path))
         if message:
-            self.given = self.read(message)[0]
+            self.cli_message = self.read(message)[0]
             self.submit(message)
         else:
             self.hear_results()
@@ -148,7 +155,7 @@ class TuiChat(ChatSession, ScreenChat):
         ticking = asyncio.ensure_future(self.tick())
         lane = self.agent.turns.lane
         try:
-            with lane.held() if says_interrupted else nullcontext():
+            with lane.paused() if says_interrupted else nullcontext():
                 await work
         except asyncio.CancelledError:
             if says_interrupted:  # a turn reports it itself
@@ -168,7 +175,7 @@ class TuiChat(ChatSession, ScreenChat):
 
     def _settle(self, _work: object) -> None:
         """Follow turns that start on their own, and have the model read results of sub-agents."""
-        self.prompt.is_armed = self.prompt.is_armed and self._how == "aborted"
+        self.prompt.is_armed = self.prompt.is_armed and self._turn_status == "aborted"
         if self.is_over or self.failure or not self.prompt.app.is_running:
             return
         delegation = self.agent.delegation
@@ -177,7 +184,7 @@ class TuiChat(ChatSession, ScreenChat):
             self._run_beside(delegation.wait((), None))
         if self.agent.turns.lane.is_busy:
             self._start(self.agent.turns.lane.idle())
-        if self._how == "done":  # do not retry endlessly after a failure
+        if self._turn_status == "done":  # do not retry endlessly after a failure
             self.hear_results()
         self._update()
 
@@ -191,7 +198,7 @@ class TuiChat(ChatSession, ScreenChat):
         if isinstance(event, TurnStarted) and not self.is_working:
             self._start(self.agent.turns.lane.idle())
         if isinstance(event, TurnEnded):
-            self._how = event.how
+            self._turn_status = event.how
             if event.how == "aborted":
                 self.display.running.clear()
             if event.how not in ("done", "aborted") or self.display.is_stopping:
@@ -203,7 +210,7 @@ class TuiChat(ChatSession, ScreenChat):
                 self.images += [block for block in blocks if isinstance(block, Image)]
                 self.type_again(each.text for each in waiting)
             self.display.is_stopping = False
-        if isinstance(event, Answered | Compacted | Said | TurnEnded):
+        if isinstance(event, AnswerStored | Compacted | MessageAdded | TurnEnded):
             self._update()
 
     def _update(self) -> None:

@@ -88,7 +88,7 @@ class TurnDisplay:
         self._last: Kind | None = None
         self.answer = AnswerText()
         self.running: dict[str, RunningCall] = {}
-        self._asked: dict[str, Any] = {}
+        self._call_params: dict[str, Any] = {}
         """Parameters of the calls in the last answer; a refused call never starts."""
         self._background: dict[str, str] = {}
         """Summaries of calls that continue in the background."""
@@ -106,11 +106,11 @@ class TurnDisplay:
         match event:
             case events.TurnStarted(model=model):
                 self.began, self.is_plain = self._clock(), model == _PLAIN_MODEL
-                self.answer, self.running, self._asked = AnswerText(), {}, {}
+                self.answer, self.running, self._call_params = AnswerText(), {}, {}
                 self._held_back, self.is_stopping = [], False
-            case events.Requested(model=model):
+            case events.RequestSent(model=model):
                 self._model, self._held_back = model, []
-            case events.Said(message=message):
+            case events.MessageAdded(message=message):
                 self.show_said(message)
             case events.TextPiece(text=text):
                 self._end_thinking()
@@ -125,21 +125,21 @@ class TurnDisplay:
             case events.CallWritten(number=number, chars=chars):
                 tool = self.answer.writing.get(number, ("", 0))[0]
                 self.answer.writing[number] = (tool, chars)
-            case events.Answered(message=message):
+            case events.AnswerStored(message=message):
                 if not self.answer.is_streamed:
                     self._show_blocks(self.answer.blocks.feed(message.text))
                 self._end_text()
                 self.answer = AnswerText()
-                self._asked = {each.id: each.arguments for each in message.calls}
-            case events.Voided():
+                self._call_params = {each.id: each.arguments for each in message.calls}
+            case events.AnswerRestarted():
                 self._void(event)
-            case events.ToolHappened(event=happened):
+            case events.ToolEvent(event=happened):
                 self.show_call(happened)
             case events.ResultStored(message=message):
                 for block in message.content:
                     if isinstance(block, Image):
                         self.show_image(block)
-            case events.Noticed(text=text, level=level):
+            case events.Notice(text=text, level=level):
                 self.note(text, "dim" if level == "info" else "warning")
             case events.Compacted(tokens_before=before, tokens_after=after):
                 self.note(f"the conversation was summarized: {before:,} → {after:,} tokens")
@@ -273,7 +273,7 @@ class TurnDisplay:
             start = f"thought {took}: " if took else "thought: "
             self.note(start + one_line(text, _THOUGHT))
 
-    def _void(self, event: events.Voided) -> None:
+    def _void(self, event: events.AnswerRestarted) -> None:
         """Printed text cannot be removed, so a note says that it was discarded."""
         wait = f" in {human_time(event.wait_s)}" if event.wait_s >= 1 else ""
         void = "the text above was discarded; " if self.answer.is_shown else ""
@@ -295,7 +295,7 @@ class TurnDisplay:
             self.running[call_id].size, self.running[call_id].tail = calls.progress(event)
         elif kind == "end":
             began = self.running.pop(call_id, None)
-            words = began.words if began else summarize_params(self._asked.get(call_id))
+            words = began.words if began else summarize_params(self._call_params.get(call_id))
             seconds = calls.duration_s(event)
             if seconds is None:
                 seconds = began.elapsed(self._clock()) if began else 0.0

@@ -148,7 +148,7 @@ class Fetcher:
     async def _get(self, target: ParsedUrl, mode: ExtractMode, permits: Permits) -> FetchedPage:
         try:
             if why := await self._ask_robots(target, permits):
-                raise NetError("refused", f"{target.place} is not asked: {why}")
+                raise NetError("refused", f"{target.host_port} is not asked: {why}")
             self._worker.prepare()  # most pages are HTML
             async with self._follow(target.url, permits, robots=True) as arrival:
                 limit = self._settings.max_response_bytes
@@ -257,7 +257,7 @@ class Fetcher:
         except NetError as error:
             raise _failure(error) from None
         if final.url != url and not permits(final.url):
-            raise ToolError(f"Firecrawl read {final.place}, which tools.rules do not permit")
+            raise ToolError(f"Firecrawl read {final.host_port}, which tools.rules do not permit")
         page = replace(page, final_url=final.url, warnings=self._unsent)
         return _with_text(page, _in_mode(clean(page.text), mode), clean(page.title))
 

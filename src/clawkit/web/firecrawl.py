@@ -13,8 +13,8 @@ from clawkit.net.client import Client
 from clawkit.net.route import NetError
 from clawkit.text import one_line
 from clawkit.web.protocols import FetchedPage
-from clawkit.web.search.exchange import as_text, decode, pick
 from clawkit.web.search.protocols import SearchError
+from clawkit.web.search.search_api import as_text, decode, pick
 
 _MAX_BYTES = 16_000_000
 

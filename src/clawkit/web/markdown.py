@@ -300,8 +300,8 @@ def _number(text: str, default: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and 0 < len(text) <= 6 else default
 
 
-def _escape_start(found: re.Match[str]) -> str:
-    return f"{found[2]}\\" if found[2] else "\\"
+def _escape_start(match: re.Match[str]) -> str:
+    return f"{match[2]}\\" if match[2] else "\\"
 
 
 def _join(blocks: Iterable[str]) -> str:

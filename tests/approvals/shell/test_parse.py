@@ -87,7 +87,7 @@ def test_everything_else_is_in_doubt(subtests: pytest.Subtests) -> None:
             _everything_else_is_in_doubt(text, code, at)
 
 
-def test_a_word_knows_where_it_stands() -> None:
+def test_a_word_has_its_position() -> None:
     text = "A=1 B='x' \\\n gi't' \"a b\"\\\n {c,d} 2>f\\\n <<<'g' # h"
     command = only(text)
     assert (command.start, command.end) == (0, text.index(" # h"))
@@ -104,7 +104,7 @@ def test_a_word_knows_where_it_stands() -> None:
     assert [text[each.start : each.end] for each in targets if each] == ["f", "'g'"]
 
 
-def test_a_loop_knows_where_it_stands() -> None:
+def test_a_loop_has_its_position() -> None:
     text = "a; for x in b; do c; done 2>&1 ; d"
     loop = parse(text).chains[1].first.commands[0]
     assert isinstance(loop, For)
@@ -228,7 +228,7 @@ def test_hostile_sizes_end_in_doubt(subtests: pytest.Subtests) -> None:
             _hostile_sizes_end_in_doubt(text)
 
 
-def test_a_closing_bracket_is_no_command_even_behind_a_redirection() -> None:
+def test_a_closing_bracket_is_not_a_command_even_behind_a_redirection() -> None:
     with pytest.raises(Doubt) as caught:
         parse("> f ]] x")
     assert (caught.value.code, caught.value.at) == ("syntax", 4)

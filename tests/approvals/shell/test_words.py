@@ -38,7 +38,7 @@ def test_continued_line_ends_behind_a_word_are_passed_but_not_part_of_it() -> No
     assert (reader.end, reader.at, reader.joined) == (4, 8, True)
 
 
-def test_braces_and_patterns_are_told() -> None:
+def test_braces_and_patterns_are_recognized() -> None:
     reader = WordReader("~/{a,b}*", 0)
     assert reader.read() == [
         (Tilde(), LiteralText("/a"), Wildcard("*")),

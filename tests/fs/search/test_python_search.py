@@ -491,7 +491,7 @@ def test_an_expression_that_never_ends_is_ended_with_its_process(tmp_path: Path)
         assert process.wait() == -signal.SIGKILL
 
 
-def test_the_program_ends_when_nobody_reads_what_it_finds(tmp_path: Path) -> None:
+def test_the_program_ends_when_no_one_reads_what_it_finds(tmp_path: Path) -> None:
     for number in range(3_000):
         (tmp_path / f"a-file-with-a-long-name-{number}").touch()
     receiver, sender = os.pipe()

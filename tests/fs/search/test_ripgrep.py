@@ -68,7 +68,7 @@ def test_relative_entries_of_path_are_not_followed(
     "script",
     ["#!/bin/sh\necho ripgrep 15.0.0\n", "#!/bin/sh\necho ripgrep 12.1.0\n", "no program at all"],
 )
-def test_what_is_not_ripgrep_itself_is_passed_over(other: Path, script: str) -> None:
+def test_what_is_not_ripgrep_itself_is_skipped(other: Path, script: str) -> None:
     (other / "rg").write_text(script)
     assert program(find_ripgrep(None, ())) == PACKAGED
     with pytest.raises(ToolError, match=r"tools\.fs\.ripgrep is '.*rg'"):
@@ -76,7 +76,7 @@ def test_what_is_not_ripgrep_itself_is_passed_over(other: Path, script: str) -> 
 
 
 @pytest.mark.parametrize("path", ["/nowhere/rg", "rg", "bin/rg", "/", "/etc/passwd"])
-def test_a_configured_path_that_is_no_good_is_told(other: Path, path: str) -> None:
+def test_a_configured_path_that_is_not_a_good_is_told(other: Path, path: str) -> None:
     with pytest.raises(ToolError, match=r"tools\.fs\.ripgrep"):
         find_ripgrep(path, ())
 

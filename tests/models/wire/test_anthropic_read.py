@@ -429,7 +429,7 @@ def test_half_a_character_in_one_event_and_half_in_the_next() -> None:
     assert "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)) == "a😀b"
 
 
-def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+def test_what_is_not_an_event_is_malformed(subtests: pytest.Subtests) -> None:
     cases: list[Any] = ["{", "[1]", "null", '"x"', "nonsense", "[" * 100_000]
     for data in cases:
         with subtests.test(data=data):

@@ -26,7 +26,7 @@ from clawkit.models.protocols import (
     TextDelta,
     ThinkingDelta,
 )
-from clawkit.models.wire.answer import AnswerPart, given_arguments
+from clawkit.models.wire.answer import AnswerPart, arguments_text
 from clawkit.models.wire.completions import CompletionsDecoder, CompletionsWire
 from clawkit.net.sse import EventStream, ServerEvent
 
@@ -417,7 +417,7 @@ def test_tokens_are_counted_wherever_they_are_told(subtests: pytest.Subtests) ->
                 assert found.usage == expected
 
 
-def test_a_service_that_tells_dollars_is_believed(subtests: pytest.Subtests) -> None:
+def test_a_service_that_tells_dollars_is_trusted(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
         ("openrouter", 0.25, 0.25),
         ("openrouter", "1", 0),
@@ -472,7 +472,7 @@ def test_an_event_by_the_name_of_error_is_one() -> None:
     assert caught.value.kind == "server"
 
 
-def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+def test_what_is_not_an_event_is_malformed(subtests: pytest.Subtests) -> None:
     cases: list[Any] = ["{", "nonsense", "[]", "5", "null", '{"a":' * 100_000]
     for data in cases:
         with subtests.test(data=data):
@@ -481,7 +481,7 @@ def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
             assert caught.value.kind == "malformed"
 
 
-def test_what_is_of_no_use_is_passed_over(subtests: pytest.Subtests) -> None:
+def test_malformed_chunks_are_skipped(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
         {},
         {"choices": None},
@@ -588,7 +588,7 @@ def test_arguments_that_are_too_deep_stay_text() -> None:
     for _ in range(5_000):
         arguments = [arguments]
     with pytest.raises(ModelError, match="nested too deeply"):
-        given_arguments(arguments)
+        arguments_text(arguments)
 
 
 def test_arguments_that_are_nested_without_end_are_malformed() -> None:

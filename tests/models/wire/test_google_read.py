@@ -330,7 +330,7 @@ def test_the_last_numbers_of_usage_count_and_strange_ones_are_none() -> None:
     assert (used.input, used.cache_read, used.output) == (0, 5, 0)
 
 
-def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+def test_what_is_not_an_event_is_malformed(subtests: pytest.Subtests) -> None:
     cases: list[Any] = ["{", "[1]", "null", "nonsense", "[" * 100_000]
     for data in cases:
         with subtests.test(data=data):

@@ -144,12 +144,12 @@ def test_halves_of_pairs_are_joined_or_replaced(subtests: pytest.Subtests) -> No
             assert clean(text) == expected
 
 
-def test_what_is_no_unicode_is_encoded_all_the_same() -> None:
+def test_what_is_not_unicode_is_encoded_all_the_same() -> None:
     value = {"\ud800": ["\ud83d\ude00", ("x\udfff", 1)], "n": 2**80}
     assert msgspec.json.decode(encode(value)) == {"\ufffd": ["😀", ["x\ufffd", 1]], "n": 2**80}
 
 
-def test_what_is_no_json_is_a_value_error(subtests: pytest.Subtests) -> None:
+def test_what_is_not_json_is_a_value_error(subtests: pytest.Subtests) -> None:
     cases: list[Any] = ["{", '{"a": Infinity}', "[" * 100_000, "9" * 5_000, "\ud800"]
     for text in cases:
         with subtests.test(text=text), pytest.raises(ValueError):  # noqa: PT011  # any will do
@@ -199,7 +199,7 @@ def test_an_answer_without_end_is_refused() -> None:
         answer.add(calls[0], "x")
 
 
-def test_a_number_of_tokens_is_believed_only_where_it_can_be_one(subtests: pytest.Subtests) -> None:
+def test_a_number_of_tokens_is_trusted_only_where_it_can_be_one(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
         (5, 5),
         (5.9, 5),

@@ -401,7 +401,7 @@ def test_an_error_inside_the_stream_is_of_its_kind(subtests: pytest.Subtests) ->
             )
 
 
-def test_what_is_no_event_is_malformed(subtests: pytest.Subtests) -> None:
+def test_what_is_not_an_event_is_malformed(subtests: pytest.Subtests) -> None:
     cases: list[Any] = ["{", "nonsense", "[]", "5", "null"]
     for data in cases:
         with subtests.test(data=data):

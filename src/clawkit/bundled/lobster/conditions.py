@@ -24,29 +24,29 @@ def fill(text: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
     """A text with `${arg}` and `$step.path` replaced. Unknown references and values that are not
     text stay unchanged."""
 
-    def of_step(found: re.Match[str]) -> str:
-        if found[1] not in results:
-            return found[0]
-        value = v.get_path(results[found[1]], found[2])
-        is_flag = value is v.MISSING and found[2] in ("approved", "skipped")
+    def of_step(match: re.Match[str]) -> str:
+        if match[1] not in results:
+            return match[0]
+        value = v.get_path(results[match[1]], match[2])
+        is_flag = value is v.MISSING and match[2] in ("approved", "skipped")
         return "false" if is_flag else ledger.text_of(value)
 
-    def of_args(found: re.Match[str]) -> str:
-        return ledger.text_of(args[found[1]]) if found[1] in args else found[0]
+    def of_args(match: re.Match[str]) -> str:
+        return ledger.text_of(args[match[1]]) if match[1] in args else match[0]
 
     if not isinstance(text, str):
         return text
     return re.sub(_REF, of_step, re.sub(r"\$\{([A-Za-z0-9_-]+)\}", of_args, text))
 
 
-def value_of(given: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
+def value_of(template: Value, args: Args, results: Results, ledger: v.Ledger) -> Value:
     """The value of `stdin` or `for_each`: that of a reference, a filled text, or the given
     value."""
-    found = re.fullmatch(_REF, given.strip()) if isinstance(given, str) else None
+    found = re.fullmatch(_REF, template.strip()) if isinstance(template, str) else None
     if found:
         value = _refer(found[1], found[2], results)
         return None if value is v.MISSING else value
-    return fill(given, args, results, ledger)
+    return fill(template, args, results, ledger)
 
 
 def _refer(step: str, path: str, results: Results) -> Value:

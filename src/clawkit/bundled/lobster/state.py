@@ -62,10 +62,10 @@ class Store:
     """The values of one agent, and the halted pipelines of one of its sessions. For a guest, values
     belong to the session."""
 
-    def __init__(self, path: str, whose: str, session: str) -> None:
+    def __init__(self, path: str, agent: str, session: str) -> None:
         what, migrations = "the state of pipelines", (_SCHEMA,)
         self._database = Database(path, what, _APPLICATION, migrations, outlives_power=True)
-        self._whose, self._session = whose, session
+        self._whose, self._session = agent, session
 
     def add(self, halted: Halted) -> str:
         """Store a halted pipeline; returns the token that resumes it."""

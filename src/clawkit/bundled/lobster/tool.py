@@ -76,8 +76,8 @@ async def execute(params: Params, ctx: Context, approval_s: float) -> Result:
     return _fitted(envelope, params.max_stdout_bytes)
 
 
-def _failed(said: str, kind: str = v.PipelineError.kind) -> dict[str, v.Value]:
-    return {"protocolVersion": 1, "ok": False, "error": {"type": kind, "message": said}}
+def _failed(message: str, kind: str = v.PipelineError.kind) -> dict[str, v.Value]:
+    return {"protocolVersion": 1, "ok": False, "error": {"type": kind, "message": message}}
 
 
 def _fitted(envelope: dict[str, v.Value], max_bytes: int) -> Result:

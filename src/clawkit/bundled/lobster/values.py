@@ -137,8 +137,8 @@ def read_word(text: str) -> Value:
 def fill_template(template: str, item: Value, ledger: Ledger) -> str:
     """The text with each `{{path}}` replaced by its value in the item."""
 
-    def find(found: re.Match[str]) -> str:
-        path = found[1].strip()
+    def find(match: re.Match[str]) -> str:
+        path = match[1].strip()
         return ledger.text_of(item if path in (".", "this") else get_path(item, path))
 
     ledger.spend(len(template))

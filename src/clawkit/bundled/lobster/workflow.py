@@ -81,17 +81,17 @@ def nested_in(stages: Iterable[Stage], host: PipelineHost) -> Iterator[Nested]:
                 yield _named(stage, host)
 
 
-async def digest_all(nested: Iterable[Nested], found: dict[str, str]) -> dict[str, str]:
+async def digest_all(nested: Iterable[Nested], digests: dict[str, str]) -> dict[str, str]:
     """Add the digests of workflow files, and of those that they run. Unreadable files have none."""
     for path, args, host in nested:
         with suppress(ToolError):
             full = os.path.join(host.folder, path)
-            if full not in found:
-                found[full] = ""
+            if full not in digests:
+                digests[full] = ""
                 run = await _open(Progress(path, args), replace(host, files=None))
-                found[full] = found[run.progress.file] = run.progress.digest
-                await digest_all(run.nested(), found)
-    return found
+                digests[full] = digests[run.progress.file] = run.progress.digest
+                await digest_all(run.nested(), digests)
+    return digests
 
 
 class _WorkflowRun(Struct):
@@ -174,7 +174,7 @@ class _WorkflowRun(Struct):
         path = os.path.join(os.path.dirname(self.progress.file), file)
         given = step.workflow_args.items()
         args = {name: self._fill(value, self.results) for name, value in given}
-        return Nested(path, args, self._place(step, self.results))
+        return Nested(path, args, self._host_for(step, self.results))
 
     def nested(self) -> Iterator[Nested]:
         """The workflows that the remaining steps run, as far as known yet."""
@@ -183,10 +183,10 @@ class _WorkflowRun(Struct):
                 yield self._nested(outer)
             for step in (outer, *outer.inner):
                 with suppress(PipelineError):  # as one without a pipeline raises, too
-                    host = self._place(step, self.results)
+                    host = self._host_for(step, self.results)
                     yield from nested_in(self._stages(step, self.results), host)
 
-    def _place(self, step: Step, results: Results) -> PipelineHost:
+    def _host_for(self, step: Step, results: Results) -> PipelineHost:
         args, host = self.progress.args, self.host
         env = {"LOBSTER_ARGS_JSON": v.to_json(args)} if args else {}
         for name, value in args.items():
@@ -199,7 +199,7 @@ class _WorkflowRun(Struct):
 
     async def _simple(self, step: Step, results: Results) -> Result:
         """Run a command or a pipeline; a step that has neither shows its `stdin`."""
-        host, given = self._place(step, results), self._value(step.stdin, results)
+        host, given = self._host_for(step, results), self._value(step.stdin, results)
         if command := step.run or step.command:
             stdin = None if given is None else v.to_text(given)
             return _read(await host.run(self._fill(command, results), stdin))

@@ -88,7 +88,7 @@ def run_configure(section: str | None, config_file: str | None) -> int:
             return script.with_questions(None, is_first=False)
         asks = {"tools": person.ask_tools, "search": person.ask_search}
         ask = asks.get(section, person.ask_approvals)
-        return script.confirm(ask(script.place.loaded), None)
+        return script.confirm(ask(script.target.loaded), None)
 
 
 def _need_terminal(instead: str) -> None:
@@ -118,8 +118,8 @@ def _check(option: str, check: Callable[[str], T], text: str) -> T:
 class _Script:
     """Finds provider, key and model, tests and saves them; answers are options or are asked for."""
 
-    def __init__(self, place: write.ConfigTarget, options: Options, *, asks: bool) -> None:
-        self.place = place
+    def __init__(self, target: write.ConfigTarget, options: Options, *, asks: bool) -> None:
+        self.target = target
         self.options = options
         self.asks = asks
         self._is_done = False
@@ -137,7 +137,7 @@ class _Script:
 
     def took_openclaw(self) -> bool:
         """Offer to copy the settings of OpenClaw on this machine; True if they were copied."""
-        place = self.place
+        place = self.target
         file = write.find_openclaw(place.loaded.env)
         if file is None or os.path.lexists(place.file):
             return False
@@ -156,36 +156,36 @@ class _Script:
 
     def with_questions(self, choice: AuthChoice | None, *, is_first: bool = True) -> int:
         setup = self._ask_until_settled(choice)
-        settings = write.plan(setup, self.place.loaded, self.place.agent)
-        if is_first and not self.place.searches:
-            settings += person.ask_search(self.place.loaded)
+        settings = write.plan(setup, self.target.loaded, self.target.agent)
+        if is_first and not self.target.searches:
+            settings += person.ask_search(self.target.loaded)
         code = self.confirm(settings, setup)
         if not code and setup:
             if is_untested := self._lacks_key(setup):
-                written = write.find_place(self.place.file)
+                written = write.find_place(self.target.file)
                 warn(model_warnings(Catalog.of(written.loaded, written.agent), [setup.ref]))
             first = f"First: export {setup.key.name}=YOUR_KEY\n" if is_untested else ""
             person.say(f"{first}{_NEXT}")
         return code
 
     def _lacks_key(self, setup: Setup) -> bool:
-        return setup.key.source == "env" and not self.place.is_set(setup.key.name)
+        return setup.key.source == "env" and not self.target.is_set(setup.key.name)
 
     def confirm(self, settings: list[Setting], setup: Setup | None) -> int:
         """Show the change, and write it if the user agrees; returns the exit code."""
-        draft = write.preview(self.place, settings)
+        draft = write.preview(self.target, settings)
         stores = setup is not None and bool(setup.key.secret)
         if draft.before == draft.after and not stores:
-            person.say(f"{self.place.file} already has these settings; nothing to write.")
+            person.say(f"{self.target.file} already has these settings; nothing to write.")
             return 0
         person.say()
         print_diff(draft)
         if stores:
-            person.say(f"The key is stored in {self.place.key_file}, which only you can read.")
+            person.say(f"The key is stored in {self.target.key_file}, which only you can read.")
         if not person.confirm("Write this?"):
             person.say(_NOTHING)
             return 1
-        self._tell(write.save(self.place, settings, setup), setup)
+        self._tell(write.save(self.target, settings, setup), setup)
         return 0
 
     def without_questions(self, choice: AuthChoice | None, as_json: bool) -> int:
@@ -194,15 +194,15 @@ class _Script:
         if choice.id != CUSTOM and (names := _only_unasked(self.options, "custom_")):
             raise click.UsageError(f"{names[0]} requires --auth-choice {CUSTOM}")
         setup = None if choice.id == SKIP else self._find_setup(choice)
-        settings = write.plan(setup, self.place.loaded, self.place.agent)
-        done, trial = write.preview(self.place, settings), None
+        settings = write.plan(setup, self.target.loaded, self.target.agent)
+        done, trial = write.preview(self.target, settings), None
         if setup and not self.options["no_test"]:
-            trial = probe.try_setup(self.place, done, setup)
+            trial = probe.try_setup(self.target, done, setup)
             if not as_json:
                 click.echo(trial.words, err=True)
         failed = trial is not None and not trial.ok and not self.options["save_anyway"]
         if not failed:
-            done = write.save(self.place, settings, setup)
+            done = write.save(self.target, settings, setup)
         if as_json:
             print_json(self._report(done, setup, trial, written=not failed))
         elif failed:
@@ -216,8 +216,8 @@ class _Script:
         self, done: ConfigChange, setup: Setup | None, trial: probe.Trial | None, *, written: bool
     ) -> dict[str, Any]:
         key = setup.key if setup else ApiKey()
-        sources = {"env": f"env:{key.name}", "typed": self.place.key_file}
-        remarks = write.other_credential(self.place, setup) if setup and written else []
+        sources = {"env": f"env:{key.name}", "typed": self.target.key_file}
+        remarks = write.other_credential(self.target, setup) if setup and written else []
         return {
             "ok": written,
             **change_to_json(done),
@@ -231,10 +231,10 @@ class _Script:
         self._is_done = True
         click.echo(say_written(done), err=True)
         if setup and setup.key.secret:
-            click.echo(f"Stored the key in {self.place.key_file}", err=True)
+            click.echo(f"Stored the key in {self.target.key_file}", err=True)
         warn(map(str, done.warnings))
         if setup:
-            warn(write.other_credential(self.place, setup))
+            warn(write.other_credential(self.target, setup))
 
     def _ask_until_settled(self, given: AuthChoice | None) -> Setup | None:
         """Ask until a model works or should be saved anyway; None for no model."""
@@ -265,20 +265,20 @@ class _Script:
 
     def _try(self, setup: Setup) -> str:
         """The kind of failure of a test request; empty if it works or cannot be tested."""
-        draft = write.preview(self.place, write.plan(setup, self.place.loaded, self.place.agent))
+        draft = write.preview(self.target, write.plan(setup, self.target.loaded, self.target.agent))
         if self._lacks_key(setup):
             person.say(f"{setup.key.name} is not set, so the model cannot be tested now.")
             return ""
         person.say(f"\nAsking {setup.ref} for one word …")
-        trial = probe.try_setup(self.place, draft, setup)
+        trial = probe.try_setup(self.target, draft, setup)
         person.say(trial.words)
         return trial.plain_kind
 
     def _ask_choice(self) -> AuthChoice:
-        env = self.place.loaded.env
+        env = self.target.loaded.env
         keys, local = discover.providers_with_keys(env), discover.local_models(env)
         options = {
-            name: f"key in {next(filter(self.place.is_set, PROVIDERS[name].env))}" for name in keys
+            name: f"key in {next(filter(self.target.is_set, PROVIDERS[name].env))}" for name in keys
         }
         if local:
             options["ollama"] = f"{counted(len(local), 'model')} on this machine, no key needed"
@@ -303,13 +303,13 @@ class _Script:
         if not others or choice.base_url or not choice.provider:
             return choice
         found = {PROVIDERS[choice.provider].base_url: choice, **others}
-        configured = write.configured_url(self.place.loaded, choice.provider)
+        configured = write.configured_url(self.target.loaded, choice.provider)
         question = "Which address is the key for?"
         return found[person.choose(question, dict.fromkeys(found, ""), configured)]
 
     def _current(self) -> ModelRef | None:
         try:
-            return next(iter(Catalog.of(self.place.loaded, self.place.agent).candidates()), None)
+            return next(iter(Catalog.of(self.target.loaded, self.target.agent).candidates()), None)
         except ConfigError:
             return None
 
@@ -326,13 +326,13 @@ class _Script:
             return given
         if choice.is_local:
             return ApiKey()
-        usual = [ApiKey("env", name) for name in filter(self.place.is_set, names)]
-        kept = self.place.kept_credential(provider)
+        usual = [ApiKey("env", name) for name in filter(self.target.is_set, names)]
+        kept = self.target.kept_credential(provider)
         if self.asks:
             keys = {"keep the current key": ApiKey("kept")} if kept else {}
             keys |= {f"use {key.name} from the environment": key for key in usual}
             options = {name: "recommended" if key.name else kept for name, key in keys.items()}
-            options["type a key"] = f"stored in {self.place.key_file}, which only you can read"
+            options["type a key"] = f"stored in {self.target.key_file}, which only you can read"
             chosen = person.choose(f"Which key for {provider}?", options) if keys else ""
             return keys.get(chosen) or self._type_key(provider, names, needed=needed)
         if usual or not needed:
@@ -383,17 +383,17 @@ class _Script:
                 for row in PROVIDERS[provider].models
             }
             if choice.is_local:
-                rows = dict.fromkeys(probe.offered_models(self.place, choice), "")
+                rows = dict.fromkeys(probe.offered_models(self.target, choice), "")
             current = self._current()
             usual = current.id if current and current.provider == provider else ""
             model = _ask_model(rows, provider, usual)
-        return probe.known_setup(self.place, choice, key, model, look=look)
+        return probe.known_setup(self.target, choice, key, model, look=look)
 
     def _read_model(self, choice: AuthChoice) -> str:
         provider, given = choice.provider, self.options["model"]
         if given is None:
             usual = discover.default_model(provider)
-            found = [usual.id] if usual else probe.offered_models(self.place, choice)
+            found = [usual.id] if usual else probe.offered_models(self.target, choice)
             if not found:
                 raise click.UsageError(f"{provider} lists no models here; name one with --model")
             return found[0]
@@ -424,7 +424,7 @@ class _Script:
         needed = not (address.is_near or address.is_private)
         key = self._find_key(choice, name, (probe.KEY_VARIABLE,), needed=needed)
         if self.asks:
-            env = self.place.loaded.env
+            env = self.target.loaded.env
             secret = key.secret or env.get(key.name, "").strip()
             route = Route(private=address.is_private, proxy=env_proxy(address.url, env))
             listing = probe.list_models(address.url, secret, route)

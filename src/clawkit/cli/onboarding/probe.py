@@ -181,8 +181,8 @@ def check_name(text: str) -> str:
     return name
 
 
-def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
-    env = place.loaded.env
+def offered_models(target: ConfigTarget, choice: AuthChoice) -> list[str]:
+    env = target.loaded.env
     if choice.provider == "ollama":
         return discover.local_models(env)
     listing = list_models(base_url_of(PROVIDERS[choice.provider], env), "")
@@ -190,13 +190,13 @@ def offered_models(place: ConfigTarget, choice: AuthChoice) -> list[str]:
 
 
 def known_setup(
-    place: ConfigTarget, choice: AuthChoice, key: ApiKey, model: str, *, look: bool
+    target: ConfigTarget, choice: AuthChoice, key: ApiKey, model: str, *, look: bool
 ) -> Setup:
     """The setup for a model of a built-in provider; with `look`, Ollama is asked about it."""
-    url = write.address_of(choice, write.configured_url(place.loaded, choice.provider))
+    url = write.address_of(choice, write.configured_url(target.loaded, choice.provider))
     entry: dict[str, object] | None = None
     if choice.provider == "ollama" and look:
-        origin = base_url_of(PROVIDERS["ollama"], place.loaded.env).removesuffix("/v1")
+        origin = base_url_of(PROVIDERS["ollama"], target.loaded.env).removesuffix("/v1")
         shown = discover.show_model(origin, model)
         images = bool(discover.infer_images(model))
         sees = images if shown.images is None else shown.images
@@ -233,7 +233,7 @@ _PLAIN: Mapping[str, str] = {
 class Trial(NamedTuple):
     model: str
     seconds: float
-    said: str = ""
+    answer: str = ""
     """The answer, for display."""
     kind: str = ""
     """The kind of failure; empty on success."""
@@ -260,7 +260,7 @@ class Trial(NamedTuple):
         if not self.ok:
             what = _PLAIN.get(self.plain_kind, "The model cannot be used.")
             return printable(f"{what}\n  {self.problem}")
-        said = f": {self.said!r}" if self.said else ""
+        said = f": {self.answer!r}" if self.answer else ""
         return f"{self.model} answered in {self.seconds:.1f} s{said}"
 
 
@@ -283,14 +283,14 @@ class _OneKey(Credentials):
         """Records nothing: the key is not in use yet."""
 
 
-def try_setup(place: ConfigTarget, change: ConfigChange, setup: Setup) -> Trial:
+def try_setup(target: ConfigTarget, change: ConfigChange, setup: Setup) -> Trial:
     """Test the model of a configuration that has not been written yet."""
     ref, key = setup.ref, setup.key
     known = PROVIDERS.get(ref.provider)
     patience_s = LOCAL_PATIENCE_S if known and known.is_local else PATIENCE_S
 
     async def ask() -> Trial:
-        selection = ModelSelection(loads(change.after, file=place.file), place.agent)
+        selection = ModelSelection(loads(change.after, file=target.file), target.agent)
         catalog = selection.catalog
         secret = key.secret or catalog.env.get(key.name, "").strip()
         if key.source == "env" and not secret:
@@ -320,7 +320,7 @@ async def ask_for_word(selection: ModelSelection, ref: ModelRef, timeout_s: floa
 
     try:
         async with asyncio.timeout(timeout_s):
-            async for item in selection.one(ref).stream(_QUESTION):
+            async for item in selection.plain_model(ref).stream(_QUESTION):
                 if isinstance(item, Assistant):
                     said = printable(one_line(item.text, MAX_SHOWN), "")
                     return Trial(str(ref), time.monotonic() - began, said)

@@ -31,7 +31,7 @@ _ODD = "use letters, digits and punctuation only"
 def say(text: str = "") -> None:
     """Print lines, folded by words in a terminal."""
     for line in printable(text).split("\n"):
-        for row in wrap(line, columns() or 10_000, rest="     " if line[:1] == " " else ""):
+        for row in wrap(line, columns() or 10_000, continuation="     " if line[:1] == " " else ""):
             click.echo(row.rstrip(), err=True)
 
 
@@ -170,7 +170,7 @@ def ask_search(loaded: Loaded) -> list[Setting]:
     keyed = [name for name in PROVIDERS if PROVIDERS[name].needs_key and name not in ready]
     is_set = {True: "its address is set", False: "its key is set"}
     options = {name: is_set[PROVIDERS[name].needs_address] for name in ready}
-    options |= {name: PROVIDERS[name].about for name in OFFERED if name not in ready}
+    options |= {name: PROVIDERS[name].description for name in OFFERED if name not in ready}
     options |= {_WITH_KEY: f"{', '.join(keyed)}; you set the key later"}
     if now:
         last, about = _NO_CHANGE, f"it stays {now}"

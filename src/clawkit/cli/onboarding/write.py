@@ -325,39 +325,39 @@ def read_openclaw(file: str) -> str:
 
 
 def preview(
-    place: ConfigTarget, settings: list[Setting], *, dry_run: bool = True
+    target: ConfigTarget, settings: list[Setting], *, dry_run: bool = True
 ) -> edits.ConfigChange:
     """The change to the file, checked but not written. Raises EditError, ConfigError."""
     paths = [each.path for each in settings]
     return edits.change(
-        place.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run
+        target.file, lambda text: edited(text, settings), paths=paths, dry_run=dry_run
     )
 
 
 def save(
-    place: ConfigTarget, settings: list[Setting], setup: Setup | None = None
+    target: ConfigTarget, settings: list[Setting], setup: Setup | None = None
 ) -> edits.ConfigChange:
     """Write key and configuration, both or neither. Signals such as Ctrl-C wait until then."""
     held = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, held)
     try:
         if not (setup and setup.key.secret):
-            return preview(place, settings, dry_run=False)
+            return preview(target, settings, dry_run=False)
         name, provider = profile_id(setup.ref), setup.ref.provider
         entry = {"type": "api_key", "provider": provider, "key": setup.key.secret}
-        before = _put_profile(place, name, entry)
+        before = _put_profile(target, name, entry)
         try:
-            return preview(place, settings, dry_run=False)
+            return preview(target, settings, dry_run=False)
         except (ConfigError, EditError):
-            _put_profile(place, name, before)
+            _put_profile(target, name, before)
             raise
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
+def _put_profile(target: ConfigTarget, name: str, entry: Any) -> Any:
     """Store or (None) remove a key in a private file; returns the previous entry."""
-    with Profiles(place.folder).changing() as raw:
+    with Profiles(target.folder).changing() as raw:
         found = raw.get("profiles")
         profiles = raw["profiles"] = found if isinstance(found, dict) else {}
         before = profiles.pop(name, None)
@@ -369,11 +369,11 @@ def _put_profile(place: ConfigTarget, name: str, entry: Any) -> Any:
     return before
 
 
-def other_credential(place: ConfigTarget, setup: Setup) -> list[str]:
+def other_credential(target: ConfigTarget, setup: Setup) -> list[str]:
     """A warning if another credential takes precedence over the chosen key."""
     if setup.key.source not in ("env", "typed"):
         return []
-    written = find_place(place.file)
+    written = find_place(target.file)
     found = written.credentials(setup.ref.provider)
     wanted = setup.key.secret or written.loaded.env.get(setup.key.name, "").strip()
     if not (found and wanted) or found[0].secret == wanted:

@@ -100,14 +100,14 @@ async def _list(caller: Caller, _params: NoParams, _id: str) -> Any:
 
 def _row(gateway: Gateway, id_: str) -> dict[str, Any]:
     agents = gateway.loaded.config.agents
-    agent, defaults = agents.get(id_), gateway.shelf.defaults(id_)
+    agent, defaults = agents.get(id_), gateway.session_list.defaults(id_)
     choice = agent.model or agents.defaults.model
     model = choice.primary if isinstance(choice, ModelChoice) else choice
     row: dict[str, Any] = {
         "id": id_,
         "kind": "agent",
         "workspace": gateway.live.workspace(id_),
-        "model": {"primary": model or gateway.shelf.default_model(id_)[0]},
+        "model": {"primary": model or gateway.session_list.default_model(id_)[0]},
         "agentRuntime": {"id": "clawkit", "source": "implicit"},
     }
     row |= {key: defaults[key] for key in defaults if key.startswith("thinking")}
@@ -133,7 +133,7 @@ async def _models(caller: Caller, params: ModelsList, _id: str) -> Any:
 
 def list_models(gateway: Gateway, agent: str, *, everything: bool = False) -> list[dict[str, Any]]:
     """The models that an agent can use; with `everything`, all known models."""
-    default = gateway.shelf.default_model(agent)[0]
+    default = gateway.session_list.default_model(agent)[0]
     rows = []
     for entry in Catalog.of(gateway.loaded, agent).list():
         is_default = str(entry.ref) == default

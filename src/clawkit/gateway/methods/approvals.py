@@ -99,9 +99,9 @@ async def _list_none(_caller: Caller, _params: NoParams, _id: str) -> Any:
     return []
 
 
-def _stored_id(given: str) -> str:
+def _stored_id(client_id: str) -> str:
     """The id in the store for an id chosen by a client."""
-    return hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def _find(caller: Caller, id_: str) -> StoredQuestion:

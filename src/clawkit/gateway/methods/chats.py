@@ -35,7 +35,8 @@ RECALLED = 20
 _COMMAND = "command"
 """Used instead of a digest for a run that is not a message."""
 Push = Callable[[dict[str, Any]], None]
-Lend = Callable[[Mapping[str, Any]], None]
+Report = Callable[[], None]
+Override = Callable[[Mapping[str, Any]], None]
 """Overrides settings of the session while the chat is open."""
 
 
@@ -43,7 +44,7 @@ class HostedChat(Protocol):
     """A chat with a remote terminal."""
 
     agent: Agent
-    given: str
+    cli_message: str
     """The message from the command line, which the person may not have written."""
 
     def read(self, text: str) -> tuple[str, bool]: ...
@@ -65,7 +66,7 @@ class ChatHost(Protocol):
 
     def wrap(self, approver: Approver) -> Approver: ...
     def open(
-        self, agent: Agent, push: Push, report: Callable[[], None], lend: Lend, *, keyboard: bool
+        self, agent: Agent, push: Push, report: Report, override: Override, *, keyboard: bool
     ) -> HostedChat: ...
 
 
@@ -113,8 +114,9 @@ async def _open(caller: GatewayConnection, params: OpenChat, _id: str) -> Any:
     caller.leave_chats()  # a terminal has only one chat at a time
     caller.attach(key, params.shows, only=True)
     push = partial(_push, caller, key)
-    report, lend = partial(gateway.live.report, key), partial(gateway.live.lend, key, caller)
-    chat = gateway.chats.open(there.agent, push, report, lend, keyboard=params.keyboard)
+    report = partial(gateway.live.report, key)
+    override = partial(gateway.live.set_client_overrides, key, caller)
+    chat = gateway.chats.open(there.agent, push, report, override, keyboard=params.keyboard)
     caller.chats[key] = chat
     if is_new:
         caller.on_leave.append(partial(gateway.live.discard_empty, key))
@@ -141,8 +143,8 @@ def _is_said(message: Message) -> bool:
     )
 
 
-def _push(caller: GatewayConnection, key: str, what: Mapping[str, Any]) -> None:
-    send([caller], "clawkit.event", {"key": key, "run": "", **what})
+def _push(caller: GatewayConnection, key: str, payload: Mapping[str, Any]) -> None:
+    send([caller], "clawkit.event", {"key": key, "run": "", **payload})
 
 
 async def _find(caller: GatewayConnection, key: str) -> HostedChat:
@@ -159,7 +161,7 @@ async def _type(caller: GatewayConnection, params: TypedLine, id_: str) -> Any:
     chat, key, run_id = await _find(caller, params.key), params.key, params.idempotency_key
     text, is_later = chat.read(params.line)
     if params.given:
-        chat.given = text
+        chat.cli_message = text
     run = await started_before(caller, key, run_id)
     if run is not None and run.digest == _COMMAND:
         return await _tell_again(caller, chat, run)

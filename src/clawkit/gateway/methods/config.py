@@ -122,10 +122,10 @@ async def _lookup(_caller: GatewayConnection, params: Lookup, _id: str) -> Any:
     return look_up(params.path)
 
 
-def look_up(given: str) -> dict[str, Any]:
+def look_up(requested: str) -> dict[str, Any]:
     """The answer to config.schema.lookup. Raises `GatewayError`."""
     try:
-        path = parse_path(given)
+        path = parse_path(requested)
     except PathError:
         raise invalid("config schema path not found") from None
     found = find(path)
@@ -230,7 +230,7 @@ async def write_config(
 
     def work() -> tuple[bool, list[Path], dict[str, Any]]:
         """Returns whether it was written, the settings that need a restart, and the answer."""
-        before = watch.found
+        before = watch.last_valid
         done, new = _write(gateway, params, guard)
         changed = set(changed_paths(before.config, new.config))
         needed = [path for path in watch.needing_restart(new) if path in changed]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, field
 from msgspec.structs import asdict
 
-from clawkit import automation
+from clawkit import session_cron
 from clawkit.cron.phrases import describe, read_phrase
 from clawkit.cron.schedule import next_after, read_schedule, write_schedule
 from clawkit.cron.service import RunMode
@@ -163,12 +163,12 @@ def _refusals() -> Iterator[None]:
 
 async def _status(caller: Caller, _params: NoParams, _id: str) -> Any:
     """Whether jobs run, how many there are, and when the next one is due."""
-    return caller.gateway.automation.jobs().status()
+    return caller.gateway.job_runner.jobs().status()
 
 
 async def _list(caller: Caller, params: ListJobs, _id: str) -> Any:
     """A page of jobs, the next one first, with their schedules in words."""
-    jobs = caller.gateway.automation
+    jobs = caller.gateway.job_runner
     is_off = params.enabled in (False, "disabled")
     page = jobs.jobs().list(
         include_disabled=params.include_disabled or is_off or params.enabled == "all",
@@ -191,7 +191,7 @@ async def _list(caller: Caller, params: ListJobs, _id: str) -> Any:
 async def _get(caller: Caller, params: OneJob, _id: str) -> Any:
     """One job."""
     with _refusals():
-        return caller.gateway.automation.jobs().get(params.wanted)
+        return caller.gateway.job_runner.jobs().get(params.wanted)
 
 
 async def _describe(caller: Caller, params: DescribeSchedule, _id: str) -> Any:
@@ -199,7 +199,7 @@ async def _describe(caller: Caller, params: DescribeSchedule, _id: str) -> Any:
     job_id, now = "", now_ms()
     with _refusals():
         if params.schedule is None:
-            job = caller.gateway.automation.store.find(params.wanted).job
+            job = caller.gateway.job_runner.store.find(params.wanted).job
             job_id, schedule = job.id, job.schedule
         elif isinstance(params.schedule, str):
             schedule = read_phrase(params.schedule, now, params.tz)
@@ -215,27 +215,27 @@ async def _add(caller: Caller, params: AddJob, _id: str) -> Any:
     """Add a job."""
     given = {name: value for name, value in asdict(params).items() if value is not UNSET}
     with _refusals():
-        job = caller.gateway.automation.jobs().add(given, by="operator")
-    return job | {"deliveryPreview": caller.gateway.automation.preview(job)}
+        job = caller.gateway.job_runner.jobs().add(given, by="operator")
+    return job | {"deliveryPreview": caller.gateway.job_runner.preview(job)}
 
 
 async def _update(caller: Caller, params: UpdateJob, _id: str) -> Any:
     """Change a job."""
     with _refusals():
-        return caller.gateway.automation.jobs().update(params.wanted, params.patch, by="operator")
+        return caller.gateway.job_runner.jobs().update(params.wanted, params.patch, by="operator")
 
 
 async def _remove(caller: Caller, params: OneJob, _id: str) -> Any:
     """Remove a job; a current run continues."""
     with _refusals(), suppress(NotFoundError):
-        return caller.gateway.automation.jobs().remove(params.wanted)
+        return caller.gateway.job_runner.jobs().remove(params.wanted)
     return {"ok": True, "removed": False}
 
 
 async def _run(caller: Caller, params: RunJob, _id: str) -> Any:
     """Run a job now."""
     with _refusals():
-        found = caller.gateway.automation.jobs().run(params.wanted, params.mode)
+        found = caller.gateway.job_runner.jobs().run(params.wanted, params.mode)
     return found | {"processInstanceId": caller.gateway.boot_id}
 
 
@@ -243,7 +243,7 @@ async def _runs(caller: Caller, params: ListRuns, _id: str) -> Any:
     """A page of runs, the latest first."""
     wanted = params.id or params.job_id
     with _refusals():
-        found = caller.gateway.automation.jobs().runs(
+        found = caller.gateway.job_runner.jobs().runs(
             wanted, params.limit, params.offset, params.run_id
         )
     return found | ignored(params)
@@ -258,23 +258,23 @@ async def _wake(caller: Caller, params: Wake, _id: str) -> Any:
     with _refusals():
         if params.mode == "next-heartbeat" and gateway.store.find(key) is None:
             gateway.live.create(agent, name=key.split(":", 2)[2])
-        jobs = gateway.automation.jobs()
+        jobs = gateway.job_runner.jobs()
         is_owner, given = caller.may(ADMIN), (agent, key, params.text, params.mode)
-        found = automation.wake(gateway.loaded, jobs, *given, owner=is_owner)
-    gateway.automation.scheduler.wake()
+        found = session_cron.wake(gateway.loaded, jobs, *given, owner=is_owner)
+    gateway.job_runner.scheduler.wake()
     return found
 
 
 async def _last_heartbeat(caller: Caller, _params: NoParams, _id: str) -> Any:
     """The last heartbeat of all agents; null if there was none."""
-    return caller.gateway.automation.heartbeats.last()
+    return caller.gateway.job_runner.heartbeats.last()
 
 
 async def _set_heartbeats(caller: Caller, params: SetHeartbeats, _id: str) -> Any:
     """Pause or resume the heartbeats of all agents, including those that an error stopped."""
     with _refusals():
-        automation.switch_heartbeats(caller.gateway.automation.jobs(), params.enabled)
-        caller.gateway.automation.heartbeats.keep()
+        session_cron.switch_heartbeats(caller.gateway.job_runner.jobs(), params.enabled)
+        caller.gateway.job_runner.heartbeats.keep()
     return {"ok": True, "enabled": params.enabled}
 
 
@@ -284,7 +284,7 @@ async def _system_event(caller: Caller, params: LeftEvent, _id: str) -> Any:
     key = live.resolve_key(params.session_key or "main")
     with _refusals():
         agent = parse_key(key).agent
-        caller.gateway.automation.leave(key, agent, "a system event", params.text)
+        caller.gateway.job_runner.leave(key, agent, "a system event", params.text)
     return {"ok": True} | ignored(params)
 
 

@@ -102,7 +102,7 @@ async def _history(caller: Caller, params: History, _id: str) -> Any:
         return _delta(gateway, params, session)
     agent = key.split(":")[1]
     wanted = (params.limit, params.offset, params.max_bytes, params.max_chars)
-    page = gateway.shelf.messages(session, *wanted)
+    page = gateway.session_list.messages(session, *wanted)
     shown: dict[str, Any] = {
         "sessionKey": key,
         "sessionId": session.id if session else None,
@@ -112,9 +112,9 @@ async def _history(caller: Caller, params: History, _id: str) -> Any:
         "deltaCursor": _cursor(session, page.messages) if not params.offset else None,
         "hasMore": page.next_offset is not None,
         "totalMessages": page.total,
-        "defaults": gateway.shelf.defaults(agent),
-        "sessionInfo": gateway.shelf.row(session) if session else None,
-        "thinkingLevel": (session.thinking if session else "") or gateway.shelf.thinking(agent),
+        "defaults": gateway.session_list.defaults(agent),
+        "sessionInfo": gateway.session_list.row(session) if session else None,
+        "thinkingLevel": (session and session.thinking) or gateway.session_list.thinking(agent),
     }
     if params.input_run_ids:
         known = [id_ for id_ in params.input_run_ids if id_ in gateway.live.active(key)]
@@ -122,8 +122,8 @@ async def _history(caller: Caller, params: History, _id: str) -> Any:
     return shown | ({} if page.next_offset is None else {"nextOffset": page.next_offset})
 
 
-def _cursor(session: Session | None, shown: Sequence[dict[str, Any]], seen: int = 0) -> str | None:
-    last = shown[-1]["__openclaw"]["seq"] if shown else seen
+def _cursor(session: Session | None, shown: Sequence[dict[str, Any]], last: int = 0) -> str | None:
+    last = shown[-1]["__openclaw"]["seq"] if shown else last
     return formats.message_id(session.id, last) if session else None
 
 
@@ -132,10 +132,11 @@ def _delta(gateway: Gateway, params: History, session: Session | None) -> dict[s
     seen = formats.message_number(session.id, params.cursor) if session else None
     if session is None or seen is None:
         return {"kind": "reset"}
-    found = gateway.shelf.since(session, seen, params.limit, params.max_bytes, params.max_chars)
+    limits = params.limit, params.max_bytes, params.max_chars
+    found = gateway.session_list.since(session, seen, *limits)
     if found is None:
         return {"kind": "reset"}
-    row = gateway.shelf.row(session)
+    row = gateway.session_list.row(session)
     messages = [formats.message_event(row, each) for each in found]
     delta = {"kind": "delta", "messages": messages, "deltaCursor": _cursor(session, found, seen)}
     return delta | {"pendingInputs": {"items": [], "total": 0}, "sessionInfo": row}
@@ -223,7 +224,7 @@ async def _wait(caller: Caller, params: Wait, _id: str) -> Any:
 async def accept(
     caller: Caller,
     key: str,
-    said: RunMessage,
+    message: RunMessage,
     timeout_s: float = 0,
     *,
     mode: Mode | None = None,
@@ -231,25 +232,25 @@ async def accept(
     attachments: Sequence[GivenAttachment] = (),
 ) -> dict[str, Any]:
     """Start a run, or report on it if it was started before."""
-    if said.deliver:
+    if message.deliver:
         raise invalid("deliver: clawkit has no channels to deliver answers to; omit it")
-    live, run_id, is_owner = caller.gateway.live, said.idempotency_key, caller.may(ADMIN)
-    digest = _digest(said.message, attachments)  # no await before this: nothing may overtake it
+    live, run_id, is_owner = caller.gateway.live, message.idempotency_key, caller.may(ADMIN)
+    digest = _digest(message.message, attachments)  # no await before this: nothing may overtake it
     if (run := await started_before(caller, key, run_id, digest)) is not None:
         return _became(run)
-    if said.message.strip() in RESETS and not is_owner:
+    if message.message.strip() in RESETS and not is_owner:
         raise protocol.missing_scope(ADMIN)
-    words: str | list[Block] = said.message
+    words: str | list[Block] = message.message
 
     def prepare(agent: Agent) -> None:
-        if said.thinking is not None:
-            agent.use_thinking(said.thinking)
+        if message.thinking is not None:
+            agent.use_thinking(message.thinking)
         if model:
             agent.use_model(model)
 
     if attachments:
         media = (await live.open(key, owner=is_owner)).agent.kit.run.services[Media]
-        words = [Text(said.message), *[await read_image(media, each) for each in attachments]]
+        words = [Text(message.message), *[await read_image(media, each) for each in attachments]]
         if (run := await started_before(caller, key, run_id, digest)) is not None:
             return _became(run)  # sent again in the meantime
     run = await live.start(
@@ -297,12 +298,13 @@ async def stop(caller: Caller, key: str, run_id: str | None) -> dict[str, Any]:
     return {"ok": True, "aborted": bool(stopped), "runIds": stopped}
 
 
-async def read_image(media: Any, given: GivenAttachment) -> Image:
-    name = given.file_name[:80] or "attachment"
-    if len(given.content) > MAX_ATTACHMENT * 4 // 3 + 4:
+async def read_image(media: Any, attachment: GivenAttachment) -> Image:
+    name = attachment.file_name[:80] or "attachment"
+    if len(attachment.content) > MAX_ATTACHMENT * 4 // 3 + 4:
         raise invalid(f"{name}: larger than {MAX_ATTACHMENT} bytes")
     try:
-        data = base64.b64decode(given.content.partition(",")[2] or given.content, validate=True)
+        content = attachment.content.partition(",")[2] or attachment.content
+        data = base64.b64decode(content, validate=True)
     except ValueError:
         raise invalid(f"{name}: not base64") from None
     if len(data) > MAX_IMAGE:

@@ -112,7 +112,7 @@ class Get(Key, frozen=True):
 
 
 async def _list(caller: Caller, params: List, _id: str) -> Any:
-    shelf, config = caller.gateway.shelf, caller.gateway.loaded.config
+    session_list, config = caller.gateway.session_list, caller.gateway.loaded.config
     since = now_ms() - params.active_minutes * 60_000 if params.active_minutes else 0
     wanted = Filter(
         since_ms=since,
@@ -123,12 +123,12 @@ async def _list(caller: Caller, params: List, _id: str) -> Any:
         main=config.session.main_key,
     )
     agents = config.agents.ids() if params.configured_agents_only else None
-    total = shelf.count(wanted, agents)
+    total = session_list.count(wanted, agents)
     if params.spawned_by or params.active_only:
-        found = _select(caller, params, shelf.list(wanted, total, agents=agents))
+        found = _select(caller, params, session_list.list(wanted, total, agents=agents))
         total, found = len(found), found[params.offset :][: params.limit]
     else:
-        found = shelf.list(wanted, params.limit, params.offset, agents)
+        found = session_list.list(wanted, params.limit, params.offset, agents)
     rows = [_listed(caller.gateway, params, each) for each in found]
     end = params.offset + len(found)
     return {
@@ -141,24 +141,24 @@ async def _list(caller: Caller, params: List, _id: str) -> Any:
         "nextOffset": end if end < total else None,
         "hasMore": end < total,
         "sortBy": params.sort_by,
-        "defaults": shelf.defaults(params.agent_id or config.agents.default_id()),
+        "defaults": session_list.defaults(params.agent_id or config.agents.default_id()),
         "sessions": rows,
         **ignored(params),
     }
 
 
-def _select(caller: Caller, params: List, found: list[Session]) -> list[Session]:
+def _select(caller: Caller, params: List, sessions: list[Session]) -> list[Session]:
     """Select active sessions, and those started by another one."""
     if params.active_only:
-        found = [each for each in found if caller.gateway.live.active(each.key)]
+        sessions = [each for each in sessions if caller.gateway.live.active(each.key)]
     if params.spawned_by:
         parent = caller.gateway.store.find(caller.gateway.live.resolve_key(params.spawned_by))
-        found = [each for each in found if parent is not None and each.parent == parent.id]
-    return found
+        sessions = [each for each in sessions if parent is not None and each.parent == parent.id]
+    return sessions
 
 
 def _listed(gateway: Gateway, params: List, session: Session) -> dict[str, Any]:
-    row = gateway.shelf.row(session)
+    row = gateway.session_list.row(session)
     if params.include_derived_titles and session.title:
         row["derivedTitle"] = session.title
     if params.include_last_message:
@@ -214,7 +214,7 @@ def _stored(caller: Caller, params: Key) -> Session:
 
 async def _describe(caller: Caller, params: Key, _id: str) -> Any:
     found = caller.gateway.store.find(_key(caller, params))
-    return {"session": None if found is None else caller.gateway.shelf.row(found)}
+    return {"session": None if found is None else caller.gateway.session_list.row(found)}
 
 
 async def _resolve(caller: Caller, params: SessionResolve, _id: str) -> Any:
@@ -269,7 +269,7 @@ async def _create(caller: Caller, params: Create, _id: str) -> Any:
 
 def _changed(gateway: Gateway, session: Session, reason: str) -> dict[str, Any]:
     """Notify followers of the session list; returns the answer about a changed session."""
-    row = gateway.shelf.row(session)
+    row = gateway.session_list.row(session)
     payload = formats.session_event(row, reason=reason)
     gateway.hub.broadcast("sessions.changed", payload, lambda each: each.follows_sessions)
     entry = {key: row[key] for key in _KEPT if key in row}
@@ -282,7 +282,7 @@ def _changed(gateway: Gateway, session: Session, reason: str) -> dict[str, Any]:
 
 
 def _check_label(caller: Caller, label: str, id_: str) -> None:
-    taken = caller.gateway.shelf.list(Filter(label=label), 2)
+    taken = caller.gateway.session_list.list(Filter(label=label), 2)
     if any(each.id != id_ for each in taken):
         raise invalid(f"label already in use: {label}")
 
@@ -334,7 +334,7 @@ async def _compact(caller: Caller, params: Key, _id: str) -> Any:
     there = await caller.gateway.live.open(session.key, owner=True)
     talk, lane = there.agent.conversation, there.agent.turns.lane
     before, answer = talk.context_tokens, {"ok": True, "key": session.key}
-    with there.in_use(), lane.held():  # messages wait, as during a turn
+    with there.in_use(), lane.paused():  # messages wait, as during a turn
         if not await talk.compact():
             return answer | {"compacted": False, "reason": "there is nothing to summarize"}
     _changed(caller.gateway, caller.gateway.store.get(session.id), "compact")
@@ -374,7 +374,7 @@ async def _abort(caller: Caller, params: SessionAbort, _id: str) -> Any:
 
 async def _get(caller: Caller, params: Get, _id: str) -> Any:
     found = caller.gateway.store.find(_key(caller, params))
-    return {"messages": caller.gateway.shelf.messages(found, params.limit).messages}
+    return {"messages": caller.gateway.session_list.messages(found, params.limit).messages}
 
 
 def _for_follow(params: Follow) -> str:

@@ -76,13 +76,13 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
     """Without `details`, omits sessions and settings."""
     started, config = time.monotonic(), gateway.watch.describe()
     default = gateway.loaded.config.agents.default_id()
-    beat = gateway.automation.heartbeats.describe
+    beat = gateway.job_runner.heartbeats.describe
     agents = [
         {
             "agentId": each,
             "isDefault": each == default,
             "heartbeat": beat(each, details=details),
-            "sessions": gateway.shelf.summary(each) if details else NO_SUMMARY,
+            "sessions": gateway.session_list.summary(each) if details else NO_SUMMARY,
         }
         for each in gateway.loaded.config.agents.ids()
     ]
@@ -102,7 +102,7 @@ def health(gateway: Gateway, *, details: bool = True) -> dict[str, Any]:
         "heartbeatSeconds": (beat(default)["everyMs"] or 0) // 1000,
         "defaultAgentId": default,
         "agents": agents,
-        "sessions": gateway.shelf.summary() if details else NO_SUMMARY,
+        "sessions": gateway.session_list.summary() if details else NO_SUMMARY,
         "config": config if details else {"valid": config["valid"]},
         "durationMs": round((time.monotonic() - started) * 1000),
     }
@@ -115,16 +115,16 @@ async def _health(caller: Caller, _params: Health, _id: str) -> Any:
 async def _status(caller: Caller, params: Status, _id: str) -> Any:
     gateway, now = caller.gateway, now_ms()
     default, *others = gateway.loaded.config.agents.ids()
-    model, window, _ = gateway.shelf.default_model(default)
+    model, window, _ = gateway.session_list.default_model(default)
     recent = []
-    for each in gateway.shelf.list(Filter(), 10):
-        row = gateway.shelf.row(each)
+    for each in gateway.session_list.list(Filter(), 10):
+        row = gateway.session_list.row(each)
         room = row["contextTokens"]
         used = round(100 * each.context_tokens / room) if room else None
         row |= {"age": now - each.updated_ms, "percentUsed": used, "flags": []}
         recent.append(row)
     agents = [{"agentId": each} for each in (default, *others)]
-    beat = gateway.automation.heartbeats.describe
+    beat = gateway.job_runner.heartbeats.describe
     return {
         "runtimeVersion": __version__,
         "heartbeat": {
@@ -136,10 +136,10 @@ async def _status(caller: Caller, params: Status, _id: str) -> Any:
         "tasks": {"total": 0, "active": 0, "terminal": 0, "failures": 0},
         "sessions": {
             "paths": [gateway.store.path],
-            "count": gateway.shelf.count(Filter()),
+            "count": gateway.session_list.count(Filter()),
             "defaults": {"model": model or None, "contextTokens": window or None},
             "recent": recent,
-            "byAgent": [each | gateway.shelf.summary(each["agentId"]) for each in agents],
+            "byAgent": [each | gateway.session_list.summary(each["agentId"]) for each in agents],
         },
     }
 
@@ -198,8 +198,8 @@ async def _skills(caller: Caller, params: OfAgent, _id: str) -> Any:
     agent = live.check_agent(params.agent_id)
     place = live.workspace(agent)
     services = Services(caller.gateway.loaded, Scope(agent=agent), place)
-    found = await in_thread(lambda: services.skills)
-    rows = [_show_skill(found.describe(each)) for each in found.found] if found else []
+    snapshot = await in_thread(lambda: services.skills)
+    rows = [_show_skill(snapshot.describe(each)) for each in snapshot.skills] if snapshot else []
     about = {"agentId": agent, "workspaceDir": place, "managedSkillsDir": skills_dir(os.environ)}
     return {**about, "skills": rows}
 

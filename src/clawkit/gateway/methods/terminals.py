@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta, field
 
-from clawkit.agent.events import Answered, Ended, Happening, ResultStored, Said, TurnEnded
+from clawkit.agent.events import (
+    AgentEvent,
+    AnswerStored,
+    Ended,
+    MessageAdded,
+    ResultStored,
+    TurnEnded,
+)
 from clawkit.agent_session import Agent
 from clawkit.config.paths import home
 from clawkit.config.sections.shared import Thinking
@@ -129,16 +136,16 @@ def replay(caller: GatewayConnection, session: Session, after: int, run_id: str 
     turns without a run."""
     run, is_over, is_its = "", True, not run_id
     for each in caller.gateway.store.history(session.id):
-        event: Happening | None = None
+        event: AgentEvent | None = None
         match each.message:
             case User(ids=ids) as message:
-                event = Said(message, steering=not is_over and message.source is None)
+                event = MessageAdded(message, steering=not is_over and message.source is None)
                 if is_over or run_id in ids:
                     run = run_id if run_id in ids else next(iter(ids), "")
                     is_its = not run_id or run == run_id or (is_its and not run)
                 is_over = False
             case Assistant() as message:
-                event, is_over = Answered(message), not message.calls
+                event, is_over = AnswerStored(message), not message.calls
             case ToolResult() as message:
                 event = ResultStored(message)
         if event is not None and is_its and each.number > after:

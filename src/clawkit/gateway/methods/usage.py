@@ -76,7 +76,8 @@ def _read(gateway: Gateway, params: Period, key: str = "") -> UsageReport:
     if params.agent_scope and (params.agent_id or key):
         raise invalid("agentScope=all cannot be combined with agentId or key")
     agent = "" if params.agent_scope or key else gateway.live.check_agent(params.agent_id)
-    found = gateway.shelf.list(Filter(agent=agent, since_ms=span.start_ms, archived=None), -1)
+    wanted = Filter(agent=agent, since_ms=span.start_ms, archived=None)
+    found = gateway.session_list.list(wanted, -1)
     sessions = [each for each in found if key in ("", each.key)]
     return UsageReport.read(gateway.store, sessions, span)
 

@@ -133,19 +133,19 @@ def _object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def given_arguments(given: object) -> str:
+def arguments_text(arguments: object) -> str:
     """Arguments as text, even if they were sent as an object. Raises `ModelError` ("malformed").
     Never drops anything: a call without its arguments would be a different call."""
-    if isinstance(given, str):
-        return given
-    if is_deep(given, MAX_NESTED):
+    if isinstance(arguments, str):
+        return arguments
+    if is_deep(arguments, MAX_NESTED):
         raise malformed(f"the arguments of a call are {_TOO_DEEP}")
-    return "" if given is None else encode(given).decode()
+    return "" if arguments is None else encode(arguments).decode()
 
 
-def malformed(what: str) -> ModelError:
+def malformed(problem: str) -> ModelError:
     """The error for an answer that does not follow the API."""
-    return ModelError("malformed", f"the model's answer cannot be used: {what}")
+    return ModelError("malformed", f"the model's answer cannot be used: {problem}")
 
 
 def said(text: object) -> str:
@@ -211,7 +211,7 @@ class AnswerPart:
             return False
         return isinstance(read_arguments("".join(self.pieces), is_complete=False), dict)
 
-    def made(self, *, is_cut: bool) -> Content | None:
+    def to_content(self, *, is_cut: bool) -> Content | None:
         """The content so far; None if it is empty."""
         text, signature = "".join(self.pieces), clean("".join(self.signed))
         if self.kind == "call":
@@ -292,7 +292,7 @@ class AnswerDecoder(ABC):
         self._settle()
         content: list[Content] = []
         for part in self.parts:
-            made = part.made(is_cut=True) if part.kind == "text" or part.is_closed else None
+            made = part.to_content(is_cut=True) if part.kind == "text" or part.is_closed else None
             if made and not (isinstance(made, ToolCall) and isinstance(made.arguments, str)):
                 content.append(made)
         return self._assistant(content, "aborted")
@@ -312,7 +312,7 @@ class AnswerDecoder(ABC):
         self._settle()
         # A limit can only have truncated the last part.
         cut = self.parts[-1] if stop == "length" and self.parts else None
-        made = [part.made(is_cut=part is cut) for part in self.parts]
+        made = [part.to_content(is_cut=part is cut) for part in self.parts]
         content = [part for part in made if part is not None]
         if stop == "refusal":
             # Calls of a refused answer must not run.

@@ -222,9 +222,9 @@ class AnthropicWire(wire.ApiWire):
             return replace(planned, thinking=binding | planned.thinking)
         return planned
 
-    def _mark(self, given: Mapping[str, Any]) -> bytes:
+    def _mark(self, cache_control: Mapping[str, Any]) -> bytes:
         """The cache mark that ends a block: the request is cached up to there."""
-        retention = given.get("cacheRetention", given.get("cache_retention"))
+        retention = cache_control.get("cacheRetention", cache_control.get("cache_retention"))
         if retention == "none":
             return b""
         supports = self._endpoint.compat.supports_long_cache_retention
@@ -390,7 +390,7 @@ class AnthropicDecoder(answer.AnswerDecoder):
         super().__init__(endpoint)
         self._open: dict[int, answer.AnswerPart | None] = {}
         """Open blocks by index; None for blocks of unknown types."""
-        self._given: set[int] = set()
+        self._complete_calls: set[int] = set()
         """Calls that started with complete arguments."""
         self._counts: dict[str, int] = {}
 
@@ -416,7 +416,7 @@ class AnthropicDecoder(answer.AnswerDecoder):
             case "content_block_delta":
                 return self._delta(index, answer.dict_of(data.get("delta")))
             case "content_block_stop":
-                self._close(self._place(index))
+                self._close(self._block_index(index))
             case "message_delta":
                 delta = answer.dict_of(data.get("delta"))
                 if reason := answer.str_of(delta.get("stop_reason")):
@@ -446,8 +446,8 @@ class AnthropicDecoder(answer.AnswerDecoder):
                 call = self._open[place] = self.call(block.get("id"), block.get("name"))
                 deltas = [*self.tell(call)]
                 if given := block.get("input"):
-                    self._given.add(call.number)
-                    deltas += self.add(call, answer.given_arguments(given))
+                    self._complete_calls.add(call.number)
+                    deltas += self.add(call, answer.arguments_text(given))
                 return deltas
             case _:
                 self._open[self._free(index)] = None
@@ -465,12 +465,12 @@ class AnthropicDecoder(answer.AnswerDecoder):
                 if words := self._words(index, "thinking"):
                     self._sign(words, delta.get("signature"))
             case "input_json_delta":
-                call = self._open.get(self._place(index))
+                call = self._open.get(self._block_index(index))
                 if call is not None and call.kind == "call":
-                    text = answer.given_arguments(delta.get("partial_json"))
-                    if text and call.number in self._given:
+                    text = answer.arguments_text(delta.get("partial_json"))
+                    if text and call.number in self._complete_calls:
                         # The arguments are sent again, in pieces.
-                        self._given.discard(call.number)
+                        self._complete_calls.discard(call.number)
                         call.pieces.clear()
                     return self.add(call, text)
         return ()
@@ -483,7 +483,7 @@ class AnthropicDecoder(answer.AnswerDecoder):
         self._close(place)
         return place
 
-    def _place(self, index: object) -> int:
+    def _block_index(self, index: object) -> int:
         return index if isinstance(index, int) else next(reversed(self._open), -1)
 
     def _begin(
@@ -495,14 +495,14 @@ class AnthropicDecoder(answer.AnswerDecoder):
 
     def _words(self, index: object, kind: answer.Kind) -> answer.AnswerPart | None:
         """The open block of that kind, or a new one; None if the block is ignored."""
-        place = self._place(index)
+        place = self._block_index(index)
         found = self._open.get(place)
         if found is None and place in self._open:
             return None
         return found if found and found.kind == kind else self._begin(index, kind)
 
-    def _close(self, place: int) -> None:
-        if part := self._open.pop(place, None):
+    def _close(self, index: int) -> None:
+        if part := self._open.pop(index, None):
             part.is_closed = True
 
     def _sign(self, thought: answer.AnswerPart, signature: object) -> None:

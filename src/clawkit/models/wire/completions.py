@@ -19,9 +19,9 @@ from clawkit.models.wire.answer import (
     AnswerDecoder,
     AnswerPart,
     Kind,
+    arguments_text,
     decode,
     dict_of,
-    given_arguments,
     list_of,
     malformed,
     read_name,
@@ -168,15 +168,15 @@ class Tags:
 
     def __init__(self) -> None:
         self._state: Literal["begins", "thinks", "turns", "speaks"] = "begins"
-        self._held = ""
+        self._partial_tag = ""
         """Text that may be the start of a tag."""
 
     def feed(self, text: str) -> list[tuple[Kind, str]]:
-        text, self._held = self._held + text, ""
+        text, self._partial_tag = self._partial_tag + text, ""
         if self._state == "begins":
             start = text.lstrip()
             if len(text) < _MAX_LEAD and len(start) < len(OPEN) and OPEN.startswith(start):
-                self._held = text
+                self._partial_tag = text
                 return []
             if not start.startswith(OPEN):
                 self._state = "speaks"
@@ -189,7 +189,7 @@ class Tags:
             if not found:
                 ends = (n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n]))
                 cut = len(text) - next(ends, 0)
-                self._held = text[cut:]
+                self._partial_tag = text[cut:]
                 return [("thinking", text[:cut])]
             self._state = "turns"
         if self._state == "turns":
@@ -199,7 +199,7 @@ class Tags:
 
     def end(self) -> list[tuple[Kind, str]]:
         """The rest, at the end of the text."""
-        held, self._held = self._held, ""
+        held, self._partial_tag = self._partial_tag, ""
         return [("thinking" if self._state == "thinks" else "text", held)] if held else []
 
 
@@ -353,7 +353,7 @@ class CompletionsDecoder(AnswerDecoder):
             return ()
         function = dict_of(item.get("function")) or item
         name, call_id = read_name(function.get("name")), str_of(item.get("id"))
-        arguments = given_arguments(function.get("arguments"))
+        arguments = arguments_text(function.get("arguments"))
         index = item.get("index")
         index = index if isinstance(index, int) else None
         call = self._find(index, call_id, name, arguments)

@@ -331,7 +331,7 @@ class GoogleDecoder(answer.AnswerDecoder):
         given = answer.str_of(function.get("id")) or f"{MADE}{os.urandom(12).hex()}"
         call = self.call(given, function.get("name"))
         call.signed = [signature]
-        deltas = [*self.tell(call), *self.add(call, answer.given_arguments(function.get("args")))]
+        deltas = [*self.tell(call), *self.add(call, answer.arguments_text(function.get("args")))]
         call.is_closed = True
         return deltas
 

@@ -72,7 +72,7 @@ class OpenAiWire(wire.ApiWire):
         self._max_id = 40 if native and endpoint.api == "openai-completions" else 64
         self._system: tuple[str, list[bytes]] = ("", [])
         """The system prompt, and its items."""
-        self._rest: tuple[Any, bytes] = ((), b"")
+        self._static_part: tuple[Any, bytes] = ((), b"")
         """Cache of everything but the conversation, with its inputs: usually the same in each
         request."""
 
@@ -87,11 +87,11 @@ class OpenAiWire(wire.ApiWire):
             items[:0] = self._system[1]
         limit = self._limit(request, [*items, tools])
         given = tools, request.system, limit, request.thinking, request.session
-        if (given, request.params) != self._rest[0]:
+        if (given, request.params) != self._static_part[0]:
             fields = wire.encode(self._fields(request, limit, has_tools=bool(tools)))
             before = b'],"tools":[%s],' % tools if tools else b"],"
-            self._rest = (given, {**request.params}), before + fields[1:]
-        start, end = b'{"%s":[' % self.LIST.encode(), self._rest[1]
+            self._static_part = (given, {**request.params}), before + fields[1:]
+        start, end = b'{"%s":[' % self.LIST.encode(), self._static_part[1]
         if not items:
             return start + end
         # Conversations are large: copy them only once, in one join.
@@ -184,12 +184,12 @@ class OpenAiWire(wire.ApiWire):
         text = wire.text_of(result, _IMAGE_FOLLOWS if images else wire.NO_IMAGE)
         return wire.Piece("result", wire.encode(self._result_item(result, text)), after)
 
-    def _call_id(self, given: str) -> str:
+    def _call_id(self, call_id: str) -> str:
         """The id of a call: the provider's own unchanged, others made safe."""
         if self._service == "mistral":
-            return given if regex(_NINE).fullmatch(given) else wire.short_id(given)[5:14]
-        fits = len(given) <= self._max_id and self._id_pattern.fullmatch(given)
-        return given if fits else wire.short_id(given)
+            return call_id if regex(_NINE).fullmatch(call_id) else wire.short_id(call_id)[5:14]
+        fits = len(call_id) <= self._max_id and self._id_pattern.fullmatch(call_id)
+        return call_id if fits else wire.short_id(call_id)
 
     def _effort(self, level: Level) -> str | None:
         """The provider's name for a thinking level; None to send none."""
@@ -225,8 +225,8 @@ class OpenAiWire(wire.ApiWire):
         """The system prompt as part of the conversation."""
 
 
-def given_or(given: bool | None, default: bool) -> bool:
-    return default if given is None else given
+def given_or(setting: bool | None, default: bool) -> bool:
+    return default if setting is None else setting
 
 
 def _service_of(endpoint: Endpoint) -> str:

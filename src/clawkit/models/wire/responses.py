@@ -11,9 +11,9 @@ from clawkit.models.wire.answer import (
     AnswerDecoder,
     AnswerPart,
     Kind,
+    arguments_text,
     decode,
     dict_of,
-    given_arguments,
     list_of,
     malformed,
     read_name,
@@ -164,7 +164,7 @@ class ResponsesDecoder(AnswerDecoder):
             case "function_call_arguments.done":
                 call = self._part(data, "call")
                 call.name = call.name or read_name(data.get("name"))
-                whole = given_arguments(data.get("arguments"))
+                whole = arguments_text(data.get("arguments"))
                 return [*self.tell(call), *self._complete(call, whole)]
             case end if end in _ENDS and end != name:
                 return self._end(end, dict_of(data.get("response")))
@@ -187,19 +187,19 @@ class ResponsesDecoder(AnswerDecoder):
             found = self.begin(kind)
         return self._keep(found, item_id, place)
 
-    def _keep(self, part: AnswerPart, item_id: str, place: object) -> AnswerPart:
+    def _keep(self, part: AnswerPart, item_id: str, index: object) -> AnswerPart:
         if len(self._items) + len(self._places) > _MAX_ITEMS:
             raise malformed("its answer has too many items")
         if item_id:
             self._items[item_id] = part
-        if isinstance(place, int):
-            self._places[place] = part
+        if isinstance(index, int):
+            self._places[index] = part
         return part
 
     def _grow(self, name: str, event: dict[str, Any]) -> Iterable[Delta]:
         kind, delta = _GROWS[name], event.get("delta")
         if kind == "call":
-            return self.add(self._part(event, kind), given_arguments(delta))
+            return self.add(self._part(event, kind), arguments_text(delta))
         self._is_refused = self._is_refused or "refusal" in name
         if "summary" not in name:
             return self.add(self._part(event, kind), str_of(delta))
@@ -211,15 +211,15 @@ class ResponsesDecoder(AnswerDecoder):
         self._section[thought] = section
         return self.add(thought, f"\n\n{text}" if is_next else text)
 
-    def _complete(self, part: AnswerPart, whole: str) -> Iterable[Delta]:
+    def _complete(self, part: AnswerPart, full_text: str) -> Iterable[Delta]:
         """Add the missing rest of the whole text, which takes precedence if the pieces differ."""
         old = "".join(part.pieces)
-        if not whole or whole == old:
+        if not full_text or full_text == old:
             return ()
-        if whole.startswith(old):
-            return self.add(part, whole[len(old) :])
+        if full_text.startswith(old):
+            return self.add(part, full_text[len(old) :])
         part.pieces.clear()
-        self.add(part, whole)
+        self.add(part, full_text)
         return ()
 
     def _item_done(self, event: dict[str, Any], item: dict[str, Any]) -> Iterable[Delta]:
@@ -234,7 +234,7 @@ class ResponsesDecoder(AnswerDecoder):
             call_id = str_of(item.get("call_id"))
             if call_id and call_id != part.given_id and not part.is_told:
                 self.rename(part, call_id)
-            whole = given_arguments(item.get("arguments"))
+            whole = arguments_text(item.get("arguments"))
             out += self.tell(part)
         elif kind == "thinking":
             part.signed = [_signature(item)]

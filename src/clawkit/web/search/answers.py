@@ -10,9 +10,9 @@ from msgspec.structs import asdict, replace
 
 from clawkit.net.addresses import parse_url
 from clawkit.net.route import NetError
-from clawkit.web.search.exchange import Api, answer, as_text, listed, pick, results
 from clawkit.web.search.protocols import PostQuery, Query, SearchAnswer, SearchError, SearchHit
 from clawkit.web.search.query import period_of
+from clawkit.web.search.search_api import Api, answer, as_text, listed, pick, results
 from clawkit.web.search.table import OPENROUTER_KEY
 
 GEMINI_MODEL, GROK_MODEL, KIMI_MODEL = "gemini-3.6-flash", "grok-4.7", "kimi-k2.6"

@@ -100,8 +100,8 @@ def _check_days(query: Query | PostQuery, first: str, last: str) -> None:
         raise _bad("date", f"{first} must not be later than {last}")
 
 
-def _bad(what: str, message: str) -> SearchError:
-    return SearchError(f"invalid_{what}", message)
+def _bad(field: str, message: str) -> SearchError:
+    return SearchError(f"invalid_{field}", message)
 
 
 def period_of(query: Query) -> tuple[str, str]:

@@ -9,9 +9,9 @@ from uuid import uuid4
 from msgspec.structs import replace
 
 from clawkit.version import __version__
-from clawkit.web.search.exchange import Api, as_text, decode, listed, pick, results, unreadable
 from clawkit.web.search.protocols import Query, SearchAnswer, SearchError, SearchHit
 from clawkit.web.search.query import period_of, split_domains
+from clawkit.web.search.search_api import Api, as_text, decode, listed, pick, results, unreadable
 
 # Codes in Brave's spelling.
 _COUNTRIES = (

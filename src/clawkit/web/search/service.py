@@ -29,7 +29,6 @@ from clawkit.text import cut, one_line
 from clawkit.web.cache import Cache
 from clawkit.web.search import table
 from clawkit.web.search.answers import search_posts
-from clawkit.web.search.exchange import Api
 from clawkit.web.search.protocols import (
     NO_PROVIDER,
     PostQuery,
@@ -41,6 +40,7 @@ from clawkit.web.search.protocols import (
     WebFindings,
 )
 from clawkit.web.search.query import check_filters, check_posts, check_query
+from clawkit.web.search.search_api import Api
 
 MAX_CHARS = 20_000
 """Maximum characters of an answer, or of all results together."""
@@ -104,12 +104,14 @@ class WebSearcher:
         api = self._api(row, general, self._settings.timeout_seconds)
         check_filters(query, row.id, row.filters_in(api.mode))
         key = (api.base_url, api.options, api.mode)
-        return await self._found(row.id, query, key, lambda: api.run(row.load()(query, api)))
+        return await self._search_cached(
+            row.id, query, key, lambda: api.run(row.load()(query, api))
+        )
 
     async def _ask_plugin(self, plugin: SearchProvider, query: Query) -> WebFindings:
         check_filters(query, plugin.id, plugin.filters)
         ask = partial(_run_plugin, plugin, query, self._settings.timeout_seconds)
-        return await self._found(plugin.id, query, "plugin", ask)
+        return await self._search_cached(plugin.id, query, "plugin", ask)
 
     async def search_posts(self, query: PostQuery) -> WebFindings:
         query, settings, row = check_posts(query), self._x, table.PROVIDERS["grok"]
@@ -119,9 +121,11 @@ class WebSearcher:
         options |= {name: str(value) for name, value in given.items() if value}
         api = replace(api, id="xai", name="xAI", options=options)
         key = (api.base_url, options)
-        return await self._found("xai", query, key, lambda: api.run(search_posts(query, api)))
+        return await self._search_cached(
+            "xai", query, key, lambda: api.run(search_posts(query, api))
+        )
 
-    async def _found(
+    async def _search_cached(
         self, provider: str, query: Query | PostQuery, key: object, ask: _Ask
     ) -> WebFindings:
         """A cached or new answer to a query with these settings. Failures are not cached."""

@@ -40,7 +40,7 @@ class ProviderRow(Struct, frozen=True):
     """Filters in other modes than the default one."""
     options: Mapping[str, tuple[str, ...]] = {}
     """Settings besides key and address, with their allowed values; empty for any."""
-    about: str = ""
+    description: str = ""
     """Description for people: what they get, and who sees their queries."""
 
     @property
@@ -90,7 +90,7 @@ _ROWS = (
         "https://api.perplexity.ai", options=_MODEL, by_mode={"chat": "freshness"},
         filters=f"country language {_PERIOD} domain_filter max_tokens max_tokens_per_page"),
     ProviderRow("firecrawl", "Firecrawl", 60, ("FIRECRAWL_API_KEY",), "https://api.firecrawl.dev",
-        needs_key=False, about="its free tier; Firecrawl sees your queries"),
+        needs_key=False, description="its free tier; Firecrawl sees your queries"),
     ProviderRow("exa", "Exa", 65, ("EXA_API_KEY",), "https://api.exa.ai",
         filters=f"{_PERIOD} domain_filter",
         options={"type": ("auto", "neural", "keyword", "fast", "deep")}),
@@ -102,12 +102,12 @@ _ROWS = (
         filters="country language freshness"),
     ProviderRow("searxng", "SearXNG", 200, ("SEARXNG_BASE_URL",), needs_key=False,
         filters="language freshness", options={"categories": (), "language": ()},
-        about="a server of your own, which passes your queries on to search engines"),
+        description="a server of your own, which passes your queries on to search engines"),
     ProviderRow("parallel-free", "Parallel (free)", base_url="https://search.parallel.ai/mcp",
-        needs_key=False, about="free and anonymous; Parallel sees your queries"),
+        needs_key=False, description="free and anonymous; Parallel sees your queries"),
     ProviderRow("duckduckgo", "DuckDuckGo", base_url="https://html.duckduckgo.com",
         needs_key=False, options={"region": (), "safeSearch": ("strict", "moderate", "off")},
-        about="free, but it often refuses programs; DuckDuckGo sees your queries"),
+        description="free, but it often refuses programs; DuckDuckGo sees your queries"),
     ProviderRow("ollama", "Ollama", None, ("OLLAMA_API_KEY",), "https://ollama.com",
         local_url="http://127.0.0.1:11434", needs_key=False),
 )

@@ -12,20 +12,20 @@ from clawkit.external import wrap_external
 from clawkit.web.search.protocols import SearchError, SearchHit, WebFindings
 
 
-def show(found: WebFindings, tool: str, note: str = "") -> Result:
+def show(findings: WebFindings, tool: str, note: str = "") -> Result:
     """The result of a search: one marked text for the model, marked fields for programs."""
-    source = f"{'Web' if tool == 'web_search' else 'X'} search ({found.provider})"
-    answer = found.answer
+    source = f"{'Web' if tool == 'web_search' else 'X'} search ({findings.provider})"
+    answer = findings.answer
 
     def mark(text: str) -> str:
         return wrap_external(text, source) if text else ""
 
-    about = {"untrusted": True, "source": tool, "provider": found.provider, "wrapped": True}
+    about = {"untrusted": True, "source": tool, "provider": findings.provider, "wrapped": True}
     details: dict[str, Any] = {
-        "query": found.query,
-        "provider": found.provider,
-        "tookMs": found.took_ms,
-        "cached": found.cached,
+        "query": findings.query,
+        "provider": findings.provider,
+        "tookMs": findings.took_ms,
+        "cached": findings.cached,
         "externalContent": about,
     }
     if answer.text:

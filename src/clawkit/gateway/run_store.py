@@ -54,7 +54,7 @@ _END = "UPDATE run SET (ended_ms, ended_tick, boot, message) = (?, ?, ?, x'')"
 log = logging.getLogger(__name__)
 
 
-class RunLedger:
+class GatewayRunStore:
     """Every method is atomic, and raises `ToolError` if the database cannot be used."""
 
     def __init__(self, path: str, redact: Callable[[str], str]) -> None:

@@ -173,21 +173,21 @@ def _explain(reply: HttpReply) -> str:
     return as_text(pick(found, "message")) or as_text(pick(found, "detail"))
 
 
-def _wait_s(said: str) -> float:
+def _wait_s(header: str) -> float:
     """The seconds in `Retry-After`."""
     try:
-        if said.strip().isdigit():
-            wanted = float(said.strip()[:9])
+        if header.strip().isdigit():
+            wanted = float(header.strip()[:9])
         else:
-            wanted = parsedate_to_datetime(said).timestamp() - time.time()
+            wanted = parsedate_to_datetime(header).timestamp() - time.time()
     except (ValueError, OverflowError):
         return DEFAULT_WAIT_S
     return min(max(wanted, 1.0), MAX_WAIT_S)
 
 
-def _too_many(wait_s: float, said: str = "") -> SearchError:
+def _too_many(wait_s: float, header: str = "") -> SearchError:
     words = f"had too many requests; it is not asked again for {human_time(wait_s)}"
-    return SearchError("rate_limited", words, said, retryAfterSeconds=round(wait_s))
+    return SearchError("rate_limited", words, header, retryAfterSeconds=round(wait_s))
 
 
 def decode(text: bytes | str) -> dict[str, Any]:
@@ -197,8 +197,8 @@ def decode(text: bytes | str) -> dict[str, Any]:
         raise unreadable("something that is not a JSON object") from None
 
 
-def unreadable(what: str) -> SearchError:
-    return SearchError("unreadable_answer", f"sent {what}")
+def unreadable(problem: str) -> SearchError:
+    return SearchError("unreadable_answer", f"sent {problem}")
 
 
 def pick(value: Any, path: str) -> Any:

@@ -213,7 +213,7 @@ class SessionCron:
                 return key.name.split(":")[1]
         return RUNNING.get()
 
-    def _find(self, params: Params, own: str) -> Job:
+    def _find(self, params: Params, own_job: str) -> Job:
         if not params.job_id:
             raise ToolInputError("jobId (or id) is required")
         job = self._cron.store.find(params.job_id).job
@@ -221,7 +221,7 @@ class SessionCron:
             raise NotFoundError(f"unknown job {one_line(params.job_id, 60)!r} of this agent")
         if job.declaration_key and params.action in ("update", "remove"):
             raise ToolAuthorizationError("clawkit manages this job; change it in the settings")
-        if own and params.action == "remove" and job.id != own:
+        if own_job and params.action == "remove" and job.id != own_job:
             raise ToolAuthorizationError("a job can remove only itself")
         return job
 
@@ -307,14 +307,14 @@ class SessionCron:
         holder["text"] = text + (CONTEXT + "\n".join(reversed(lines)) if lines else "")
         return raw | {"payload": payload} if payload else raw
 
-    def _next_check(self, params: Params, own: str) -> dict[str, Any]:
-        if not own:
+    def _next_check(self, params: Params, own_job: str) -> dict[str, Any]:
+        if not own_job:
             raise ToolInputError("next_check works only in a running job; use update to change one")
         try:
             delay_ms = round(parse_time(params.delay) * 1000)
         except ValueError as error:
             raise ToolInputError(f"delay: {error}") from None
-        return self._cron.next_check(own, delay_ms)
+        return self._cron.next_check(own_job, delay_ms)
 
     def _wake(self, params: Params) -> dict[str, Any]:
         if not params.text.strip():

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from clawkit.agent.events import Event, ToolHappened, TurnEnded
+from clawkit.agent.events import Event, ToolEvent, TurnEnded
 from clawkit.cli.gateway_answers import ChatOpened, ToldEvent
 from clawkit.cli.gateway_link import RemoteChat
 from clawkit.cli.gateway_turn import attach
@@ -43,12 +43,12 @@ class RemoteLines(RemoteChat, LineLoop):
         warn(opened["warnings"])
         print_rows(opened["rows"], err=not self._run)
 
-    async def carry_out(self, line: str, *, given: bool = False) -> TurnEnded | None:
+    async def carry_out(self, line: str, *, is_initial: bool = False) -> TurnEnded | None:
         if not line:
             return None
         self._run = os.urandom(16).hex()
         attached, self._pictures = self._pictures, []
-        more = {"wait": True, "given": given, "attachments": attached}
+        more = {"wait": True, "given": is_initial, "attachments": attached}
         try:
             done = await self.type(line, self._run, **more)
         except asyncio.CancelledError:
@@ -69,7 +69,7 @@ class RemoteLines(RemoteChat, LineLoop):
 
     def hear(self, payload: ToldEvent) -> None:
         if "call" in payload:
-            self.printer(ToolHappened(payload["call"]))
+            self.printer(ToolEvent(payload["call"]))
         print_rows(payload.get("rows") or payload.get("output") or ())
 
     def say(self, text: str) -> None:
@@ -78,7 +78,7 @@ class RemoteLines(RemoteChat, LineLoop):
     def approver(self) -> Approver | None:
         return self._approver if self.is_working else None
 
-    def gone(self, error: ToolError) -> None:
+    def on_disconnected(self, error: ToolError) -> None:
         if not self.is_working:
             self.say(str(error))
         # The error says how to continue.

@@ -20,7 +20,7 @@ from clawkit.gateway.auth import AuthPolicy
 from clawkit.gateway.http import HttpError, answer, check_login
 from clawkit.gateway.limits import LoginLimiter
 from clawkit.gateway.mcp import McpEndpoint
-from clawkit.gateway.origin import OriginPolicy, Place, locate_request, own_names
+from clawkit.gateway.origin import OriginPolicy, RequestOrigin, locate_request, own_names
 from clawkit.gateway.serve import PLAIN, Http, listen
 from clawkit.gateway.server import read_secret
 from clawkit.mcp_server.client import OpenKit
@@ -40,7 +40,7 @@ class Entrance:
         origins = tuple(settings.control_ui.allowed_origins)
         self._policy = OriginPolicy((), origins, own_names())
 
-    def place_of(self, scope: Mapping[str, Any]) -> Place:
+    def place_of(self, scope: Mapping[str, Any]) -> RequestOrigin:
         return locate_request(self._policy, scope)
 
 
