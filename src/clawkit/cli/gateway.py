@@ -27,7 +27,7 @@ from clawkit.cli.gateway_status import (
     say_local,
 )
 from clawkit.config.load import load
-from clawkit.errors import ClawkitError, ConfigError, ToolError, ToolInputError
+from clawkit.errors import ClawkitError, ConfigError, ToolError
 from clawkit.text import human_time, nearest, one_line, printable
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def check_installed() -> None:
         from clawkit.installation import how_to_add
 
         how = how_to_add("gateway")
-        raise ToolInputError(f"the gateway needs {', '.join(missing)}; install with: {how}")
+        raise ToolError(f"the gateway needs {', '.join(missing)}; install with: {how}")
 
 
 @click.command()
@@ -278,7 +278,7 @@ def token(as_json: bool, config_file: str | None) -> None:
     check_home()
     mode, secret = read_secret(load(config_file))
     if mode not in ("token", "trusted-proxy"):
-        raise ToolInputError(f"gateway.auth.mode is {mode!r}, so there is no token")
+        raise ToolError(f"gateway.auth.mode is {mode!r}, so there is no token")
     if as_json:
         cli.print_json({"token": secret})
     else:

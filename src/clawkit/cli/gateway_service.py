@@ -17,7 +17,7 @@ from clawkit.cli.gateway_status import describe, explain_reach, say_local
 from clawkit.config.load import load
 from clawkit.config.paths import abbreviate_home, home
 from clawkit.config.paths import config_file as usual_config
-from clawkit.errors import ConflictError, ToolError, ToolInputError
+from clawkit.errors import ConflictError, ToolError
 from clawkit.text import printable
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _read_ours(path: str) -> str | None:
     except FileNotFoundError:
         return None
     if MARK not in text:
-        raise ToolInputError(f"{path} was not written by clawkit; move it away first")
+        raise ToolError(f"{path} was not written by clawkit; move it away first")
     return text
 
 

@@ -18,7 +18,7 @@ from clawkit.config.load import load
 from clawkit.config.paths import mcp_dir
 from clawkit.config.sections.plugins import McpServer
 from clawkit.core.context import Scope, Sender
-from clawkit.errors import ClawkitError, ConfigError, Issue, NotFoundError
+from clawkit.errors import ClawkitError, ConfigError, Issue, ToolError
 from clawkit.mcp.definitions import ToolListing, accept, read_listing, write_listing
 from clawkit.mcp.mounts import Mounts
 from clawkit.mcp.oauth import TokenStore
@@ -211,7 +211,7 @@ def accept_tools(home: _Home, server: str, yes: bool) -> None:
     cli.refuse_commands("accept tools of an MCP server")
     found = home.listing(server)
     if found is None:
-        raise NotFoundError(f"{server} was not listed yet: run `clawkit mcp refresh {server}`")
+        raise ToolError(f"{server} was not listed yet: run `clawkit mcp refresh {server}`")
     if found.waiting and not yes:
         cli.confirm(f"Accept the tools of {server}?", "nothing was accepted", _define(found))
     names = accept(found)
