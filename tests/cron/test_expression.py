@@ -154,7 +154,15 @@ def random_expr(chance: random.Random) -> str:
 def assert_same(expr: str, zone: tzinfo, first: int, last: int, chance: random.Random) -> None:
     expected = due_minutes(expr, zone, first, last)
     slots = takewhile(lambda slot: slot < last * 60, slots_after(expr, zone, first * 60 - 1))
-    assert [slot / 60 for slot in slots] == expected, (expr, zone)
+    try:
+        found = [slot / 60 for slot in slots]
+    except ValueError as error:  # such as on February 31
+        if "never runs" not in str(error):
+            raise
+        found = []
+    assert found == expected, (expr, zone)
+    if not found:
+        return
     # From any second in between, also within a gap or a repeated hour.
     for _ in range(20):
         at_s = chance.randrange(first * 60, last * 60)
