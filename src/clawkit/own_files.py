@@ -19,12 +19,14 @@ def elsewhere(loaded: Loaded) -> list[str]:
 
     found = agent_dirs(loaded.config, {**os.environ, **loaded.env})
     # A configuration that was not read from a file has a name such as `<mapping>`.
-    for file in map(os.path.abspath, filter(os.path.isfile, loaded.files)):
-        found += (file, *backups_of(file))
+    for file in filter(os.path.isfile, loaded.files):
+        for path in (os.path.abspath(file), os.path.realpath(file)):
+            found += (path, *backups_of(path))
     with suppress(ConfigError):
         found += files_of_store(locate_store(loaded.config.session.store, os.environ))
-    state = f"{home(os.environ)}/"
-    return [each for each in found if not each.startswith(state)]
+    # The home may contain links to files elsewhere, such as a directory of dotfiles.
+    state = os.path.realpath(home(os.environ))
+    return [each for each in dict.fromkeys(found) if not is_below(os.path.realpath(each), state)]
 
 
 def hidden_from_commands(loaded: Loaded, workspace: str) -> tuple[str, ...]:

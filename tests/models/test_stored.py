@@ -191,3 +191,27 @@ async def test_files_of_clawkit_outside_its_home_are_hidden_even_if_replaced(
     assert "done" in shown
     assert "here" in shown
     assert "SECRET" not in shown
+
+
+@pytest.mark.parametrize("backend", ["bwrap", "landlock"])
+async def test_the_target_of_a_link_in_the_home_is_hidden_from_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    workspace, home, dotfiles = (tmp_path / name for name in ("work", "home", "dotfiles"))
+    for folder in (workspace, home, dotfiles):
+        folder.mkdir()
+    defaults = {"sandbox": {"mode": "all", "backend": backend, "workspaceAccess": "rw"}}
+    config = {"agents": {"defaults": defaults}, "tools": {"exec": {"mode": "full"}}}
+    config["env"] = {"vars": {"MY_API_KEY": "my-secret-key"}}
+    for name in ("clawkit.json5", "clawkit.json5.bak", "other"):
+        (dotfiles / name).write_text(json.dumps(config))
+    (home / "clawkit.json5").symlink_to(dotfiles / "clawkit.json5")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("CLAWKIT_HOME", str(home))
+    monkeypatch.delenv("CLAWKIT_CONFIG", raising=False)
+    names = "clawkit.json5 clawkit.json5.bak other"
+    command = f"for each in {names}; do tr a-z A-Z < {dotfiles}/$each; echo; done; echo done"
+    async with Toolkit.open(workspace=workspace, owner=True) as kit:
+        shown = (await kit.call("exec", {"command": command})).as_text()
+    assert "done" in shown
+    assert shown.count("SECRET") == 1
