@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TextIO
+
+_held_back: list[list[Callable[[], None]]] = []
+"""Output for after each open question."""
 
 
 def char_width(char: str, marks: int = 0) -> int:
@@ -62,3 +67,24 @@ def _count_fitting(text: str, columns: int, marks: int = 0) -> int:
         if columns < 0:
             return count
     return len(text)
+
+
+@contextmanager
+def output_held_back() -> Iterator[None]:
+    """Within this block, a question is open on the terminal. Other text below it could imitate its
+    choices, so that text is printed at the end."""
+    _held_back.append([])
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the next output reports that the terminal is gone
+            for write in _held_back.pop():
+                write()
+
+
+def hold_back(stream: TextIO, write: Callable[[], None]) -> bool:
+    """Whether a terminal's output is held back: `write` is then called later."""
+    if not _held_back or not stream.isatty():
+        return False
+    _held_back[-1].append(write)
+    return True

@@ -22,8 +22,14 @@ from tests.cli.asking import PROGRAM, SLOW
 from tests.forked import InTerminal
 from tests.lacking import import_or_lack
 
+from clawkit.agent import events
 from clawkit.cli import terminal_approver as clawkit_terminal
+from clawkit.cli.console import warn
+from clawkit.cli.turn_output import JsonOutput, PlainOutput
+from clawkit.core.approval import Question
 from clawkit.testing import ScriptedApprover, open_kit
+from clawkit.ui.line_chat import print_rows
+from clawkit.ui.paint import PaintedRow
 
 ASK = '{tools: {rules: [{tool: "read", params: {path: "*.txt"}, effect: "ask", reason: "mine"}]}}'
 PROMPT, LINE_PROMPT = "r  deny", "means no): "
@@ -232,6 +238,51 @@ async def test_a_letter_that_others_follow_is_not_an_answer(
     assert await reading == "yes "
     os.close(ours)
     os.close(theirs)
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+async def test_below_an_open_question_nothing_else_is_printed(
+    monkeypatch: pytest.MonkeyPatch, term: str
+) -> None:
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", term)
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, name, os.fdopen(os.dup(theirs), "w", encoding="utf-8"))
+    shown = b""
+
+    async def until(text: str) -> None:
+        nonlocal shown
+        while text.encode() not in shown:
+            await asyncio.to_thread(select.select, [ours], [], [], PATIENCE_S)
+            shown += os.read(ours, 65_536)
+
+    approver = clawkit_terminal.TerminalApprover(theirs)
+    asking = asyncio.ensure_future(approver.ask(Question("exec", {}, "run it", timeout_s=60)))
+    await until(PROMPT if term == "xterm" else LINE_PROMPT)
+    output = PlainOutput()
+    menu = "  y  allow once"
+    call = {"type": "start", "tool": "ls", "callId": "1", "params": {"path": menu}}
+    output(events.ToolEvent(call))
+    output(events.Notice(menu))
+    output(events.TextPiece(menu))
+    JsonOutput()(events.TextPiece(menu))
+    print_rows([PaintedRow(menu)])
+    print_rows([PaintedRow(menu)], err=True)
+    warn([menu])
+    await asyncio.sleep(0.05)
+    while select.select([ours], [], [], 0)[0]:
+        shown += os.read(ours, 65_536)
+    question = shown.decode()
+    os.write(ours, b"n\n")
+    assert (await asking).verdict == "deny"
+    await until("warning:")
+    for stream in (sys.stdout, sys.stderr):
+        stream.close()
+    os.close(ours)
+    os.close(theirs)
+    after = shown.decode().partition("Denied.")[2]
+    assert question.count("allow once") == 1
+    assert after.count("allow once") == 7
 
 
 def test_arrow_keys_move_the_mark_around(read: Open) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TextIO
 
+from clawkit.terminal_text import hold_back
 from clawkit.text import printable
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def echo(text: str | bytes = "", code: str = "", *, nl: bool = True, err: bool =
     """Print and flush, as `click.echo` does: without styles where they are not shown. `code` is the
     style of the whole text."""
     stream = sys.stderr if err else sys.stdout
-    if stream is None:
+    if stream is None or hold_back(stream, lambda: echo(text, code, nl=nl, err=err)):
         return
     if isinstance(text, bytes):
         stream.flush()

@@ -6,10 +6,9 @@ import asyncio
 import signal
 from collections.abc import Callable
 
-import click
-
 from clawkit.agent.events import AnswerRestarted, Event, Notice, SubagentEvent, TurnEnded
 from clawkit.cli import shared_options as cli
+from clawkit.cli.console import echo
 from clawkit.cli.gateway_answers import StoppedRuns, ToldEvent, TurnAccepted, TurnOver
 from clawkit.cli.gateway_link import SessionFollower
 from clawkit.cli.gateway_turn import METHOD, StartedTurn, say_or_raise
@@ -125,7 +124,7 @@ class TurnFollower(SessionFollower):
     def hear(self, payload: ToldEvent) -> None: ...
 
     def say(self, text: str) -> None:
-        click.echo(f"clawkit: {printable(text)}", err=True)
+        echo(f"clawkit: {printable(text)}", err=True)
 
     def approver(self) -> Approver | None:
         return self._make_approver()

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from clawkit.agent.events import Event, ToolEvent, TurnEnded
+from clawkit.cli.console import echo
 from clawkit.cli.gateway_answers import ChatOpened, ToldEvent
 from clawkit.cli.gateway_link import RemoteChat
 from clawkit.cli.gateway_turn import attach
@@ -73,7 +74,7 @@ class RemoteLines(RemoteChat, LineLoop):
         print_rows(payload.get("rows") or payload.get("output") or ())
 
     def say(self, text: str) -> None:
-        click.echo(f"clawkit: {printable(text)}", err=True)
+        echo(f"clawkit: {printable(text)}", err=True)
 
     def approver(self) -> Approver | None:
         return self._approver if self.is_working else None

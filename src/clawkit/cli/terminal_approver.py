@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from clawkit.cli.console import style
 from clawkit.core.approval import MAX_WAIT_S, Answer, Question
 from clawkit.line_reader import read_ready
-from clawkit.terminal_text import truncate, wrap
+from clawkit.terminal_text import output_held_back, truncate, wrap
 from clawkit.text import human_time, printable
 from clawkit.ui import questions
 from clawkit.ui.questions import PromptChoice
@@ -55,28 +55,32 @@ class TerminalApprover:
     async def ask(self, request: Question) -> Answer:
         """Ask, and return the answer: anything but a clear yes denies. May be cancelled."""
         async with self._one_at_a_time:
-            fd = sys.stdin.fileno() if self._fd is None else self._fd
-            screen = _Screen(fd, interrupts=not self._for_others)
-            if self._for_others:
-                screen.say("\a", nl=False)
-            title, *rows = questions.show_question(request, screen.width)
-            screen.say(f"\n{title}", _BOLD)
-            for row in rows:
-                screen.say(row)
-            choices = list(questions.choices_for(request))
-            try:
-                if screen.can_move_cursor:
-                    time = human_time(min(request.timeout_s, MAX_WAIT_S))
-                    chosen = await _ask_keys([title, *rows], choices, screen, time)
-                else:
-                    chosen = await _ask_line(choices, screen)
-                if chosen.answer is None:
-                    return await _ask_reason(screen)
-            except asyncio.CancelledError:
-                screen.say(f"  {questions.GONE}")
-                raise
-            screen.say(f"  {chosen.done}")
-            return chosen.answer
+            with output_held_back():
+                return await self._ask(request)
+
+    async def _ask(self, request: Question) -> Answer:
+        fd = sys.stdin.fileno() if self._fd is None else self._fd
+        screen = _Screen(fd, interrupts=not self._for_others)
+        if self._for_others:
+            screen.say("\a", nl=False)
+        title, *rows = questions.show_question(request, screen.width)
+        screen.say(f"\n{title}", _BOLD)
+        for row in rows:
+            screen.say(row)
+        choices = list(questions.choices_for(request))
+        try:
+            if screen.can_move_cursor:
+                time = human_time(min(request.timeout_s, MAX_WAIT_S))
+                chosen = await _ask_keys([title, *rows], choices, screen, time)
+            else:
+                chosen = await _ask_line(choices, screen)
+            if chosen.answer is None:
+                return await _ask_reason(screen)
+        except asyncio.CancelledError:
+            screen.say(f"  {questions.GONE}")
+            raise
+        screen.say(f"  {chosen.done}")
+        return chosen.answer
 
 
 class _Screen:

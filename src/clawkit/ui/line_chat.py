@@ -17,6 +17,7 @@ from clawkit.core.approval import Approver
 from clawkit.core.result import Result
 from clawkit.errors import ClawkitError
 from clawkit.line_reader import LineReader
+from clawkit.terminal_text import hold_back
 from clawkit.text import printable
 from clawkit.ui import commands
 from clawkit.ui.paint import Paint, PaintedRow, Style, describe_image
@@ -172,6 +173,8 @@ class LineLoop(ABC):
 
 def print_rows(rows: Iterable[PaintedRow], *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
+    if stream is not None and hold_back(stream, lambda: print_rows(rows, err=err)):
+        return
     for row in rows:
         text = printable(row.text) if stream is not None and stream.isatty() else row.text
         click.secho(text, fg=COLOURS.get(row.style), err=err)
