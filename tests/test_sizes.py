@@ -42,8 +42,8 @@ BUDGETS = {
     # lines and usage errors that cannot control a terminal (2); the commands of a group, for an
     # unknown one (1); Ctrl-C at approval prompts, errors of writing to standard output and error,
     # near methods of the gateway, and inputs that are no files (29).
-    # Longer names (9).
-    "cli": 10_259,
+    # Longer names (9). Nothing else is printed while a question is open (5).
+    "cli": 10_264,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came
@@ -83,8 +83,8 @@ BUDGETS = {
     # The operator answers the person's message even if others follow it; models of plugins; secrets
     # of the configuration, moved here from the top level; the constant part of requests is encoded
     # once, and missing fields of an answer are skipped; where credentials are, for tools and
-    # sandbox (4); suggestions by a part of an id (8).
-    "models": 4_562,
+    # sandbox (4); suggestions by a part of an id (8); invalid events cut between words (1).
+    "models": 4_563,
     # A parser in C leaves more of an answer's state to us, but saved a fifth of a small call;
     # detecting the end of an answer saves a timer; resumable streams; URLs chosen by others: a
     # policy, checked redirects, paths and names as browsers read them; connections of a closed
@@ -100,8 +100,8 @@ BUDGETS = {
     # PATH; ioctls that bypass mounts and rules; a limit of the kernel for fork bombs (4), and
     # counting processes while others end (2); cutting between values of lines without blanks (8);
     # limits that are final from the start (10).
-    # Longer names (1).
-    "process": 4_660,
+    # Longer names (1). Errors of servers are cut between words (1).
+    "process": 4_661,
     # Expressions that are slow on prose run only on texts with one of their words, which indexes
     # notes in 40 % less time; detection of credentials in headers.
     "redact": 494,
@@ -109,8 +109,8 @@ BUDGETS = {
     # through mappings; removing and searching trees of any depth (38), also on
     # overlayfs (10); notes of refused hosts that come early (1); the same removal on the other
     # machine of ssh (3), which gets no secrets of clawkit (6).
-    # Longer names (3).
-    "sandbox": 3_478,
+    # Longer names (3). What is kept of an error starts with a whole word (3).
+    "sandbox": 3_481,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
     # Names that models make up, and answers of a hostile collector (17).
@@ -135,13 +135,15 @@ BUDGETS = {
     # here from nine modules (35); arguments that programs pass (6); agents in a second event loop
     # (7); hiding clawkit's files outside its home from commands, even if they are replaced
     # meanwhile (15); exit codes of errors (1).
-    # Longer names (2).
-    "top level": 4_523,
+    # Longer names (2). Output that waits while a question is open (15); texts that are cut between
+    # words, because half of a secret is not recognized (5); targets of links in the home (1).
+    "top level": 4_544,
     # Sub-agents in both chats: progress, results, /subagents and /stop; scheduled jobs in words,
     # for the command line as well; skills that people invoke; model and tools of jobs; the order of
     # lines that arrive together (6); how to continue a chat without screen (5); questions that
-    # other output cannot be mistaken for (11); terminals that wrap their rows again (36).
-    "ui": 2_836,
+    # other output cannot be mistaken for (11); terminals that wrap their rows again (36);
+    # nothing else is printed below a question (3).
+    "ui": 2_839,
     # More than the 1,600 planned: a fallback for embeddings, a local token table, and a first
     # selection by signs, which makes vectors as fast as keywords; indexes without workspace, links
     # in a renamed workspace, and no repeated charges for embeddings; hidden sessions affect neither
@@ -157,8 +159,8 @@ BUDGETS = {
     # of the conformance suite (415), and defenses against hostile servers. Files in the workspace
     # must not decide which program a server's name starts; the error explains that.
     # Resources and prompts marked as such in listings, also those of earlier versions (17);
-    # entries of PATH that cannot be resolved (3); secrets in what a server reports (4).
-    "mcp": 1_759,
+    # entries of PATH that cannot be resolved (3); secrets in what a server reports (5).
+    "mcp": 1_760,
     # More than the 650 planned: two eras of the protocol, calls that wait for a person between two
     # requests, and in-place edits of six clients' configuration files are 160; configuration
     # changes apply to connected clients immediately.

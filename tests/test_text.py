@@ -13,6 +13,7 @@ from clawkit.text import (
     fit,
     human_size,
     human_time,
+    last_words,
     nearest,
     one_line,
     parse_time,
@@ -337,3 +338,20 @@ def test_of_a_text_that_is_cut_at_its_start_the_end_is_kept(
     text: str, size: int, kept: str
 ) -> None:
     assert cut_start(text, size) == kept
+
+
+@table(
+    ("text", "size", "first", "last"),
+    [
+        ("all of it", 9, "all of it", "all of it"),
+        ("the key is s3cr3t", 13, "the key is…", "is s3cr3t"),
+        ("s3cr3t is the key", 12, "s3cr3t is…", "is the key"),
+        ("s3cr3t", 4, "…", ""),
+        ("s3cr3t" + " " * 99, 7, "…", ""),
+    ],
+)
+def test_half_a_word_of_a_text_that_is_redacted_later_is_not_kept(
+    text: str, size: int, first: str, last: str
+) -> None:
+    assert one_line(text, size, whole_words=True) == first
+    assert last_words(text, size) == last

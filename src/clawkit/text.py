@@ -140,8 +140,9 @@ def _joined(text: str, at: int) -> bool:
     return unicodedata.category(after).startswith("M")
 
 
-def one_line(text: str, max_chars: int) -> str:
-    """The text on one line, without control and bidi characters, truncated with `…`."""
+def one_line(text: str, max_chars: int, *, whole_words: bool = False) -> str:
+    """The text on one line, without control and bidi characters, truncated with `…`. `whole_words`
+    is for text that is redacted later, which would not recognize half of a secret."""
     text = text.lstrip()
     # Bounds the work: a hostile text may be huge, and the rest cannot be shown anyway.
     head = text[: max_chars * 4 + 64]
@@ -152,7 +153,13 @@ def one_line(text: str, max_chars: int) -> str:
     if len(line) <= max_chars and len(text) <= max_chars * 4 + 64:
         return line
     kept = line[: max(0, max_chars - 1)]
+    kept = kept.rpartition(" ")[0] if whole_words else kept
     return f"{kept}…" if max_chars > 0 else ""
+
+
+def last_words(text: str, max_chars: int) -> str:
+    """The end of a text, from the start of a word: half of a secret would not be redacted."""
+    return text if len(text) <= max_chars else re.sub(r"\A\S*\s*", "", text[-max_chars:])
 
 
 def quote(text: str) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from pathlib import Path
 
+from msgspec import Raw
 from tests.mcp.parts import Approver, entry, error, mounts, names, notes, open_kit, until
 
 from clawkit.external import REMOVED, defuse
@@ -18,6 +20,8 @@ from clawkit.mcp.definitions import (
     read_listing,
     write_listing,
 )
+from clawkit.mcp.results import of_request
+from clawkit.process import jsonrpc
 
 
 async def test_one_that_never_answers_delays_no_other(workspace: Path, tmp_path: Path) -> None:
@@ -252,3 +256,18 @@ async def test_a_question_does_not_stop_the_clock_permanently(
             asyncio.timeout(20),
         ):
             assert "did not answer in time" in error(await kit.call("srv__echo"))
+
+
+def test_an_error_never_ends_in_half_a_secret() -> None:
+    # Redaction follows, and recognizes only whole ones.
+    secret = "sk-" + "a1B2c3D4" * 8
+    for size in range(100, 600, 7):
+        text = f"{'word ' * (size // 5)}{secret} and more {'word ' * 400}"
+        answer = {"content": [{"type": "text", "text": text}], "isError": True}
+        shown = of_request(Raw(json.dumps(answer).encode()), "srv", "tool", "echo").details["error"]
+        failure = {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": text}}
+        error = jsonrpc.decode(json.dumps(failure).encode()).error
+        assert error is not None
+        for words in (shown, str(error.to_error())):
+            assert "sk-" not in words.replace(secret, "")
+            assert words.endswith("word…") or secret in words

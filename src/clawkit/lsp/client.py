@@ -106,7 +106,7 @@ def new_problems(
             column=min(max(column, 0), len(line)) + 1,
             severity=_SEVERITIES[each.severity],
             # The text after a blank line is help for people.
-            message=one_line(each.message.partition("\n\n")[0], MAX_MESSAGE),
+            message=one_line(each.message.partition("\n\n")[0], MAX_MESSAGE, whole_words=True),
             code=one_line("" if each.code is None else str(each.code), MAX_CODE),
             server=server,
         )

@@ -98,7 +98,8 @@ class CallExchange:
             return
         self._last_update = now
         of = f" of {progress.total:g}" if progress.total else ""
-        words = f"{progress.progress:g}{of} {one_line(clean_text(progress.message, 200), 200)}"
+        said = one_line(clean_text(progress.message, 800), 200, whole_words=True)
+        words = f"{progress.progress:g}{of} {said}"
         task = asyncio.ensure_future(self._ctx.update(words.strip()))
         self._telling.add(task)
         task.add_done_callback(self._telling.discard)

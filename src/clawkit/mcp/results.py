@@ -84,8 +84,8 @@ def of_request(raw: Raw, server: str, kind: str, of: str) -> Result:
         if not texts:
             texts.append(encoded.decode())
     if answer.is_error:
-        words = one_line(clean_text("\n".join(texts), 500), 500) or "the tool failed"
-        details |= {"status": "error", "error": words}
+        words = one_line(clean_text("\n".join(texts), 2_000), 500, whole_words=True)
+        details |= {"status": "error", "error": words or "the tool failed"}
     return _join(server, of, texts, images, details)
 
 

@@ -49,7 +49,8 @@ class _Failure(msgspec.Struct):
     data: object = None
 
     def to_error(self) -> ServerError:
-        return ServerError(f"it answered: {one_line(self.message, 200)}", self.code, self.data)
+        words = one_line(self.message, 200, whole_words=True)
+        return ServerError(f"it answered: {words}", self.code, self.data)
 
 
 class _Message(msgspec.Struct):

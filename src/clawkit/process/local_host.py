@@ -295,9 +295,8 @@ class ProtectionGuard(Protocol):
         `all_exited`."""
 
     def after(self, *, all_exited: bool) -> tuple[str, ...]:
-        """Lines about what the running
-        commands did; may be called at any time. `all_exited`: no process
-            of one of them was left when the call began; pass it once for each `before`."""
+        """Lines about what the running commands did; may be called at any time. `all_exited`: no
+        process of one of them was left when the call began; pass it once for each `before`."""
 
 
 class _Watch:

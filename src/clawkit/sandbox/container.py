@@ -45,6 +45,7 @@ from clawkit.sandbox.paths import (
 from clawkit.sandbox.protocols import Instance, Mount, SandboxUnavailableError, check_elsewhere
 from clawkit.sandbox.tree_removal import remove_tree
 from clawkit.store import locked_async, private_dir, write_atomic
+from clawkit.text import last_words
 
 _RECENT_S = 300.0
 _SETUP_S, _START_S = 900.0, 120.0
@@ -231,7 +232,7 @@ class ContainerSandbox:
             text = given if isinstance(given, str) else "\n".join(given)
             shell = ("exec", self.name, "/bin/sh", "-lc", text)
             if text and (ran := await self.engine.call(*shell, timeout_s=_SETUP_S)).code:
-                said = (ran.stderr or ran.out).strip()[-1_000:]
+                said = last_words((ran.stderr or ran.out).strip(), 1_000)
                 raise SandboxUnavailableError(
                     f"{engines.KEY}.setupCommand failed with exit code {ran.code}: {said}"
                 )
@@ -421,7 +422,9 @@ class ContainerHost(SandboxHost):
                 os.unlink(name, dir_fd=folder)
             os.close(folder)
         if problem:
-            raise SandboxUnavailableError(f"{problem} ({said.strip()[-300:] or 'no output'})")
+            raise SandboxUnavailableError(
+                f"{problem} ({last_words(said.strip(), 300) or 'no output'})"
+            )
         own = {"HOME": "/tmp", **sandbox.settings.env}  # noqa: S108  # it belongs to the container
         self._env = {"PATH": DEFAULT_PATH, **hello.env, **own}
         self._shell = ("/bin/bash", "--noprofile", "--norc") if hello.bash else ("/bin/sh",)

@@ -19,7 +19,7 @@ from clawkit.core.paths import is_below
 from clawkit.process.environ import SYSTEM_PATH, find_program
 from clawkit.sandbox.paths import PROGRAM, SandboxPaths, own_code, secret_paths
 from clawkit.sandbox.protocols import Mount, SandboxUnavailableError
-from clawkit.text import printable
+from clawkit.text import last_words, printable
 
 EngineName = Literal["docker", "podman"]
 PACKAGE = PROGRAM[0]
@@ -376,7 +376,7 @@ class Engine:
     def explain(self, stderr: str, image: str = "") -> SandboxUnavailableError:
         hint = "Run 'docker run --help' for more information"
         last = printable(stderr.strip().removesuffix(hint))
-        last = last.strip()[-400:]
+        last = last_words(last.strip(), 400)
         for words, meaning in _FAULTS.items():
             if re.search(words, stderr, re.IGNORECASE | re.DOTALL):
                 return SandboxUnavailableError(f"{meaning.format(self.name)}, {_LEAVE} ({last})")

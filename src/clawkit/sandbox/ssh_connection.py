@@ -25,7 +25,7 @@ from clawkit.sandbox.engine import read_tail, start_program
 from clawkit.sandbox.protocols import SandboxUnavailableError
 from clawkit.sandbox.remote_helper import FAILED, SILENCE_S, pack, receive
 from clawkit.store import write_atomic
-from clawkit.text import printable
+from clawkit.text import last_words, printable
 
 ALIAS = "clawkit-sandbox"
 OLD_PYTHON = 95  # exit code of the program if the other machine's Python is too old
@@ -139,7 +139,7 @@ def explain(where: str | None, code: int, stderr: str) -> str:
     if code == OLD_PYTHON:
         return f"python3 on {where} is {stderr[-20:]}; install Python 3.11 or newer there"
     if code == FAILED:
-        return f"the sandbox on {where} could not be set up: {stderr[-500:]}"
+        return f"the sandbox on {where} could not be set up: {last_words(stderr, 500)}"
     for words, what in _FAULTS.items():
         if words in stderr:
             return what.format(where)

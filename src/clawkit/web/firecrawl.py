@@ -44,7 +44,7 @@ async def scrape(client: Client, url: str, key: str, settings: Firecrawl) -> Fet
         raise ToolError(f"Firecrawl answered {response.status} without a valid result") from None
     markdown = as_text(pick(answer, "data.markdown"))
     if status != 200 or answer.get("success") is not True or not markdown:
-        said = one_line(defuse(str(answer.get("error") or "")), 200)
+        said = one_line(defuse(str(answer.get("error") or "")), 200, whole_words=True)
         raise ToolError(f"Firecrawl answered {status}: {said}")
     about = pick(answer, "data.metadata")
     seen = pick(about, "statusCode")

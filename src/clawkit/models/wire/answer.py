@@ -89,7 +89,8 @@ def decode_event(text: str) -> dict[str, Any]:
     except ValueError as error:
         data, problem = None, str(error)
     if not isinstance(data, dict):
-        raise malformed(f"invalid JSON in an event ({problem}): {said(text[:200])!r}")
+        shown = one_line(clean(text[:1_000]), 200, whole_words=True)
+        raise malformed(f"invalid JSON in an event ({problem}): {shown!r}")
     return data
 
 
