@@ -42,8 +42,9 @@ BUDGETS = {
     # lines and usage errors that cannot control a terminal (2); the commands of a group, for an
     # unknown one (1); Ctrl-C at approval prompts, errors of writing to standard output and error,
     # near methods of the gateway, and inputs that are no files (29).
-    # Longer names (9). Nothing else is printed while a question is open (5).
-    "cli": 10_264,
+    # Longer names (9). Nothing else is printed while a question is open (5); rows before a
+    # confirmation that keep their prefix (4).
+    "cli": 10_268,
     "code": 640,
     # More than the 1,800 planned: schedules in English, and slots that follow the clocks of a time
     # zone, take 650; losing nothing in a crash between any two steps, and limits for models, came

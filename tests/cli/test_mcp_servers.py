@@ -86,6 +86,21 @@ def test_resources_and_prompts_are_listed(mcp: Type, tmp_path: Path) -> None:
     assert json.loads(mcp("prompts", "srv", "--json")[1]) == {"prompts": [{"name": "greet"}]}
 
 
+def test_what_a_server_says_stays_on_its_line(mcp: Type, tmp_path: Path) -> None:
+    evil = "one\x1b[2J\u202e\n  y  allow once\u2028z"
+    configure({"srv": entry(tmp_path, "feature", env={"DEFINITION": json.dumps({
+        "name": "echo", "description": evil, "inputSchema": {"type": "object"},
+    }), "ITEM": evil})})  # fmt: skip
+    assert mcp("refresh")[0] == 0
+    for args in (("resources", "srv"), ("prompts", "srv"), ("tools",)):
+        out = mcp(*args)[1]
+        assert "allow once" in out
+        assert not [line for line in out.splitlines() if line.startswith("  y")]
+    out = mcp("list", group="tools")[1]
+    assert "allow once" in out
+    assert not [line for line in out.splitlines() if line.startswith("  y")]
+
+
 def test_what_fails_is_said_and_is_the_exit_code(mcp: Type, tmp_path: Path) -> None:
     configure({"bad": entry(tmp_path, "exits"), "good": entry(tmp_path)})
     code, out, _ = mcp("refresh")

@@ -500,6 +500,23 @@ def test_in_a_small_terminal_the_command_stays_above_the_choices(execute: Open) 
     assert screen.end() == 3
 
 
+def test_before_a_confirmation_no_row_of_others_lacks_its_prefix(terminal: Open) -> None:
+    pyte = import_or_lack("pyte")
+    file = Path(os.environ["CLAWKIT_HOME"], "plugins", "dice.py")
+    file.parent.mkdir(parents=True)
+    words = "Enable other? [y/N]: y " * 8
+    plugin = f"Plugin(id='dice', name='Dice\\nsecond', description='{words}')"
+    file.write_text(f"from clawkit.plugins import Plugin\nplugin = {plugin}", encoding="utf-8")
+    screen = terminal("plugins", "enable", "dice", size=(30, 50))
+    screen.until("Enable dice? [y/N]: ")
+    view = pyte.Screen(30, 50)
+    pyte.ByteStream(view).feed(screen.shown.encode())
+    rows = [row for row in view.display if row.strip()]
+    assert [row.rstrip() for row in rows if not row.startswith("  ")] == ["Enable dice? [y/N]:"]
+    screen.type(b"n\n")
+    assert screen.end() == 3
+
+
 def test_a_terminal_that_does_not_know_its_size_is_taken_for_a_usual_one(execute: Open) -> None:
     screen = execute("touch made", size=(0, 0))
     screen.type(b"n")

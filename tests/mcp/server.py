@@ -204,11 +204,15 @@ def answer(message: dict[str, Any]) -> None:
         return
     elif method == "resources/list":
         has_some = MODE != "gains" or os.path.exists(f"{LOG}.changed")
-        result = {"resources": [{"uri": "note:1", "name": "one"}] if has_some else []}
+        result = {
+            "resources": [{"uri": os.environ.get("ITEM", "note:1"), "name": "one"}]
+            if has_some
+            else []
+        }
     elif method == "resources/read":
         result = {"contents": [{"uri": params["uri"], "text": f"text of {params['uri']}"}]}
     elif method == "prompts/list":
-        result = {"prompts": [{"name": "greet"}]}
+        result = {"prompts": [{"name": os.environ.get("ITEM", "greet")}]}
     elif method == "prompts/get":
         content = {"type": "text", "text": f"Greet {params['arguments'].get('who')}"}
         result = {"messages": [{"role": "user", "content": content}]}

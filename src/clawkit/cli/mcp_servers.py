@@ -259,7 +259,8 @@ def _list_feature(feature: str) -> click.Command:
         lines = [
             printable(
                 f"{row.get('uri') or row.get('uriTemplate') or row.get('name')}  "
-                f"{one_line(str(row.get('description') or ''), 80)}"
+                f"{one_line(str(row.get('description') or ''), 80)}",
+                "",
             )
             for row in rows
         ]

@@ -106,7 +106,7 @@ def _describe(plugin: FoundPlugin) -> Iterator[str]:
     if manifest is None:
         yield from (f"{plugin.id} cannot be used: {plugin.problem}", location)
         return
-    title = f"{manifest.name} {manifest.version}".strip()
+    title = one_line(f"{manifest.name} {manifest.version}", 150)
     yield printable(f"{title}: {one_line(manifest.description, 300)}")
     yield from (location, f"sha256    {plugin.sha256}")
     for what, text in manifest.summary().items():

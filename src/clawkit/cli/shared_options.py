@@ -23,7 +23,7 @@ from clawkit.cli.console import tell_ending as tell_ending
 from clawkit.cli.console import warn as warn
 from clawkit.cli.console import workspace_warning as workspace_warning
 from clawkit.errors import ClawkitError, ToolAuthorizationError
-from clawkit.terminal_text import text_width, truncate
+from clawkit.terminal_text import text_width, truncate, wrap
 from clawkit.text import nearest, printable
 
 if TYPE_CHECKING:
@@ -272,8 +272,11 @@ def yes_option(*more: str) -> Callable[[F], F]:
 
 def confirm(question: str, refused: str, details: Iterable[str] = ()) -> None:
     """Ask a person, and raise unless the answer is yes; `details` are listed before that."""
+    width = os.get_terminal_size(sys.stderr.fileno()).columns if can_ask() else 0
     for line in details:
-        click.echo(f"  {printable(line, '')}", err=True)
+        # Wrapped here: rows without the prefix could pass for ours.
+        for row in wrap(printable(line, ""), width or 10_000, "  ", marks=1):
+            click.echo(row, err=True)
     if not can_ask():
         raise click.UsageError(f"there is no terminal to confirm on, so {refused}; add --yes")
     # asyncio's handler would not interrupt the question.

@@ -84,7 +84,8 @@ def list_tools(everything: bool, as_json: bool, **options: Any) -> None:
         if not row["allowed"]:
             note = printable(f"{state.partition(' ')[0]}: {row['removedBy']['why']}")
         note = note if row["inForce"] else click.style(note, fg="yellow")
-        click.echo(f"  {row['tool']:<18} {row['description']:<46} {note}")
+        about = printable(one_line(row["description"], 200))
+        click.echo(f"  {row['tool']:<18} {about:<46} {note}")
     count = Counter(row["state"] for row in rows)
     click.echo(", ".join(f"{count[state]} {state}" for state in _STATES) + ".")
     if deferral["deferred"]:
