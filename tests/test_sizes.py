@@ -114,8 +114,9 @@ BUDGETS = {
     "sandbox": 3_481,
     # Search over deferred tools; schemas whose validation could take forever.
     "schema": 690,
-    # Names that models make up, and answers of a hostile collector (17).
-    "telemetry": 407,
+    # Names that models make up, and answers of a hostile collector (17),
+    # also redirects (4).
+    "telemetry": 411,
     "testing": 285,
     # Listing, reading, searching and messaging sessions; starting, steering and waiting for
     # sub-agents, with attachments, worktrees, and advice for unsupported parameters; the tool

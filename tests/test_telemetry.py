@@ -63,7 +63,9 @@ class Collector:
         self.heads: list[str] = []
         self.resource: dict[str, Any] = {}
         self.body = b""
-        self.silent = self.endless = False
+        self.silent = False
+        self.endless = ""
+        """Status and headers of an endless answer; empty for an ordinary one."""
         self.flooded = asyncio.Event()
         """Set when the client no longer reads an endless answer."""
         self.asked = asyncio.Event()
@@ -94,7 +96,7 @@ class Collector:
                 await writer.drain()
 
     async def flood(self, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        writer.write(f"HTTP/1.1 {self.endless}\r\n\r\n".encode())
         with contextlib.suppress(OSError):
             while True:
                 writer.write(b"x" * 65_536)
@@ -403,10 +405,11 @@ async def test_names_that_a_model_or_tool_made_up_are_not_sent(
         assert word.encode() not in collector.body
 
 
+@pytest.mark.parametrize("head", ["200 OK", "307 Elsewhere\r\nLocation: /elsewhere"])
 async def test_an_endless_answer_of_the_collector_is_not_read(
-    collector: Collector, tmp_path: Path
+    collector: Collector, tmp_path: Path, head: str
 ) -> None:
-    collector.endless = True
+    collector.endless = head
     config = on(collector, flushIntervalMs=1_000)
     model = ScriptedModel(call("double", {"number": 1}), "So.")
     async with Agent.open(
@@ -415,6 +418,7 @@ async def test_an_endless_answer_of_the_collector_is_not_read(
         assert (await agent.send("Go on")).how == "done"
         async with asyncio.timeout(20):
             await collector.flooded.wait()
+    assert not [each for each in collector.heads if "/elsewhere" in each]
 
 
 async def test_content_is_masked_and_bounded(collector: Collector, tmp_path: Path) -> None:

@@ -333,7 +333,8 @@ def _countable(counts: Mapping[str, int]) -> Attributes:
 
 
 class _Session(requests.Session):
-    """Does not read the answers of the collector, which may be endless or a compression bomb."""
+    """Does not read the answers of the collector, which may be endless or a compression bomb, and
+    follows no redirects: requests would read these, and send spans and headers elsewhere."""
 
     def request(self, *args: Any, **options: Any) -> requests.Response:
         answer = super().request(*args, **{**options, "stream": True})
@@ -341,7 +342,12 @@ class _Session(requests.Session):
         if length.isdecimal() and int(length) <= MAX_ANSWER:
             answer.raw.read(decode_content=False)  # so that the connection can be used again
         answer.close()
+        if answer.is_redirect:  # which would count as success
+            raise requests.TooManyRedirects(f"HTTP {answer.status_code}")
         return answer
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        return None
 
 
 class Export(OTLPSpanExporter):
