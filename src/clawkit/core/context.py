@@ -51,8 +51,8 @@ class Scope(Struct, frozen=True):
     in_heartbeat: bool = False  # whether it was opened for a heartbeat
     search: tuple[str, ...] = ()  # search services that can be used, the best first
     cwd: str = ""
-    """Directory below the workspace that relative paths start from; empty for the workspace. It has
-    no effect on what may be accessed."""
+    """Directory that relative paths start from: below the workspace, or absolute where settings let
+    tools work outside it; empty for the workspace. It has no effect on what may be accessed."""
 
     def base(self, workspace: str) -> str:
         return os.path.join(workspace, self.cwd) if self.cwd else workspace
