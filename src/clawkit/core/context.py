@@ -127,14 +127,16 @@ class Context(Struct, frozen=True):
         """Absolute path of the directory that relative paths start from."""
         return self.scope.base(self.workspace)
 
-    def use(self, protocol: type[T]) -> T:
+    def use(self, protocol: Callable[..., T]) -> T:
         """The service that implements a Protocol in this run. Raises `ToolError` if missing."""
+        # Type checkers would refuse a Protocol as `type[T]`.
+        kind: Any = protocol
         try:  # faster than `Mapping.get`
-            service: Any = self.services[protocol]
+            service: Any = self.services[kind]
         except KeyError:
             service = None
         if service is None:
-            raise ToolError(f"no {protocol.__name__} service is set up for this run")
+            raise ToolError(f"no {kind.__name__} service is set up for this run")
         found: T = service
         return found
 
