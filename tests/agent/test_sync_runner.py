@@ -41,17 +41,25 @@ def test_a_runner_that_was_not_used_can_be_closed() -> None:
 
 
 PROGRAM = """
+import gc
 from clawkit import Agent
 from clawkit.testing import ScriptedModel
-agent = Agent.open({}, model=ScriptedModel("One."), keep=False)
-print(agent.run_sync("go"))
+
+def main():
+    agent = Agent.open({}, model=ScriptedModel("One.", "Two."), keep=False)
+    print(agent.run_sync("go"))
+    return agent
+
+main()
+gc.collect()
+agent = main()  # until the end
 """
 
 
 def test_a_program_that_does_not_close_its_agent_ends_without_warnings() -> None:
     argv = [sys.executable, "-X", "dev", "-c", PROGRAM]
     done = subprocess.run(argv, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "One.\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "One.\nOne.\n", "")
 
 
 @pytest.mark.parametrize("in_loop", [True, False])
