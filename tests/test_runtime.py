@@ -16,15 +16,15 @@ from tests.net.parts import answering
 from tests.web.internet import respond
 
 import clawkit
-from clawkit import CallRequest, Context, Hooks, Sender, Tool, Toolkit, tool
+from clawkit import Agent, CallRequest, Context, Hooks, Sender, Tool, Toolkit, tool
 from clawkit.config.load import loads
 from clawkit.config.model import Config
 from clawkit.config.modelref import ModelRef
 from clawkit.core.hooks import Call
-from clawkit.errors import ConfigError, RegistryError, SchemaError
+from clawkit.errors import ConfigError, RegistryError, SchemaError, ToolInputError
 from clawkit.runtime import resolve_workspace
 from clawkit.schema.choose import PROVIDERS
-from clawkit.testing import Events
+from clawkit.testing import Events, ScriptedModel
 
 
 @tool
@@ -448,3 +448,43 @@ async def test_another_model_keeps_the_services_that_were_made(workspace: Path) 
         kit.alter(model=ModelRef("openai", "gpt-5"))
         after = await kit.call("web_search", {"query": "tea"})
     assert before.details["error"] == after.details["error"] == "missing_brave_api_key"
+
+
+@pytest.mark.parametrize("cwd", ["/etc", "..", "link", "sub/../.."])
+def test_a_cwd_outside_the_workspace_is_refused(workspace: Path, cwd: str) -> None:
+    (workspace / "sub").mkdir()
+    (workspace / "link").symlink_to("/etc")
+    said = rf"^cwd: '{cwd}' is outside the workspace .*tools\.fs\.writeRoots"
+    with pytest.raises(ToolInputError, match=said):
+        Toolkit.open({}, workspace=workspace, cwd=cwd)
+    with pytest.raises(ToolInputError, match=said):
+        Agent.open({}, workspace=workspace, cwd=cwd, model=ScriptedModel())
+
+
+async def test_a_cwd_may_be_where_settings_let_tools_work(workspace: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "b.txt").write_text("beta")
+    for fs in ({"workspaceOnly": False}, {"writeRoots": [str(other)]}):
+        config = {"tools": {"fs": fs}}
+        async with Toolkit.open(config, workspace=workspace, cwd=str(other)) as kit:
+            assert "b.txt" in (await kit.call("ls")).as_text()
+
+
+async def test_a_cwd_is_where_files_and_commands_start(workspace: Path) -> None:
+    (workspace / "sub").mkdir()
+    (workspace / "sub" / "b.txt").write_text("beta")
+    for cwd in ("sub", workspace / "sub", "./sub/"):
+        async with Toolkit.open({}, workspace=workspace, cwd=cwd, owner=True) as kit:
+            assert kit.run.scope.cwd == "sub"
+            assert (await kit.call("read", {"path": "b.txt"})).as_text() == "beta"
+
+
+async def test_what_is_shown_of_a_kit_and_an_agent_says_which_they_are(workspace: Path) -> None:
+    config = {"models": {"providers": {"some": {"apiKey": "sk-secret-secret"}}}}
+    kit = Toolkit.open(config, workspace=workspace, model="some/m", session="tea")
+    assert repr(kit) == (
+        f"<Toolkit agent='main' session='tea' model='some/m' workspace='{workspace}'>"
+    )
+    agent = Agent.open({}, workspace=workspace, model=ScriptedModel(), keep=False)
+    assert repr(agent).startswith("<Agent agent='main' session='main' model='")

@@ -11,9 +11,9 @@ import pytest
 from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, runs_of, spawn
 from tests.test_worktrees import make_repository
 
-from clawkit import Agent
+from clawkit import Agent, spawn_setup
 from clawkit.content import Assistant, Text, ToolResult
-from clawkit.errors import ToolError
+from clawkit.errors import ToolError, ToolInputError
 from clawkit.models.protocols import Request
 from clawkit.sessions.subagent_protocols import Attachment, SpawnRequest
 from clawkit.testing import Gate, ScriptedModel, call, calls
@@ -565,3 +565,10 @@ async def test_a_directory_of_a_worktree_is_one_of_its_own(
         said = runs[0].text + runs[0].error if runs else refusal(agent)
     assert words in said
     assert worktrees(home) == []
+
+
+def test_a_directory_outside_the_workspace_is_inherited_but_not_named(tmp_path: Path) -> None:
+    """Settings may let the tools of the requester work there."""
+    assert spawn_setup.resolve_cwd(str(tmp_path), "/usr", "") == "/usr"
+    with pytest.raises(ToolInputError, match="is not a directory in the workspace"):
+        spawn_setup.resolve_cwd(str(tmp_path), "/usr", "lib")

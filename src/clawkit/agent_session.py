@@ -16,7 +16,7 @@ from clawkit.agent.completion import Completions
 from clawkit.agent.events import Event, EventRecorder, Tell, TurnEnded, no_listener
 from clawkit.agent.loop import Conversation, Words, limits_of, specs_of
 from clawkit.agent.model_selection import ModelSelection, thinking_of
-from clawkit.agent.option_checks import check_model, check_texts, check_thinking
+from clawkit.agent.option_checks import check_conversation, check_model, check_thinking
 from clawkit.agent.output import AGAIN, name_of, read_output, schema_of
 from clawkit.agent.sync_runner import SyncRunner
 from clawkit.approvals.protocols import Confines
@@ -26,8 +26,8 @@ from clawkit.config.model import Config
 from clawkit.config.modelref import OPERATOR
 from clawkit.config.sections.shared import Thinking as Level
 from clawkit.content import Block, Image
+from clawkit.core import argument_checks as checks
 from clawkit.core.approval import Approver
-from clawkit.core.argument_checks import check_functions, check_limits
 from clawkit.core.context import Sender
 from clawkit.core.hooks import Hooks
 from clawkit.core.tool import Tool
@@ -83,23 +83,18 @@ class Agent:
         self.hooks: SessionHooks | None = None  # hooks of plugins
         self._mode: prompts.Mode = mode
         self._instructions = instructions
-        self.output_schema = ""
-        """JSON Schema that the last answer must match; empty for free text."""
+        self.output_schema = ""  # that the last answer must match; empty for free text
         self._sync = SyncRunner()
-        self._is_pinned = is_pinned
-        """Whether the model was requested explicitly."""
-        self._base_config = kit.config
-        """The configuration without the overrides of this conversation."""
+        self._is_pinned = is_pinned  # whether the model was requested explicitly
+        self._base_config = kit.config  # without the overrides of this conversation
         self.base_loaded = kit.loaded
         self._overrides: dict[str, Any] = {"exec": {}, "elevated": None}
         self._temporary_overrides: Mapping[str, Any] = {}
         self.requested_model: str | Model | None = None
         """The requested model, by name or as an object; None for the configured one."""
         self.parent: Agent | None = None  # the agent that started this sub-agent
-        self.delegation: Delegation | None = None
-        """Its sub-agents; None if the conversation is not stored."""
-        self.messenger: SessionMessenger | None = None
-        """Its messages to and from other sessions; None if the conversation is not stored."""
+        self.delegation: Delegation | None = None  # None if the conversation is not stored
+        self.messenger: SessionMessenger | None = None  # the same
         self.deliver: Deliver | None = None
         self.turns = Turns(self)
         self._run_lock = asyncio.Lock()
@@ -108,6 +103,9 @@ class Agent:
         self.on_subagent_event: Tell = no_listener
         """Called with every event of all sub-agents, each a `SubagentEvent`."""
         self._attach()
+
+    def __repr__(self) -> str:
+        return repr(self.kit).replace("Toolkit", type(self).__name__, 1)
 
     @classmethod
     def open(
@@ -139,7 +137,7 @@ class Agent:
         mode: prompts.Mode = "full",
         clock: Clock | None = None,
         allow: Iterable[str] | None = None,
-        cwd: str = "",
+        cwd: str | os.PathLike[str] = "",
         parent: Agent | None = None,
         deliver: Deliver | None = None,
         overrides: bool = True,
@@ -148,12 +146,12 @@ class Agent:
     ) -> Agent:
         """Open or create a conversation.
 
-        `session` is the exact id, key or name of a conversation to continue; an
-        unknown name creates one of that name, and None creates one without a name. With `keep`
-        false nothing is stored. `model` is `provider/model`, an alias, or a model object; the
-        default is the conversation's last model, or else the configured one, one for which there
-        is an API key in the environment, or finally `clawkit/operator`. `fallbacks` are used when
-        an explicit `model` fails. `instructions` are added to the prompt; `tell` is called with
+        `session` is the exact id, key or name of a conversation to continue; an unknown name
+        creates one of that name, and None creates one without a name. With `keep` false nothing is
+        stored. `model` is `provider/model`, an alias, or a model object; the default is the
+        conversation's last model, or else the configured one, one for which there is an API key in
+        the environment, or finally `clawkit/operator`. `fallbacks` are used when an explicit
+        `model` fails. `instructions` are added to the prompt; `tell` is called with
         every event; `clock` times the retries. `parent` is the agent that started this one as a
         sub-agent, and shares its store and sub-agents. `deliver` is called with text that the model
         posts to the people of this session after an exchange with another session. With `overrides`
@@ -163,9 +161,10 @@ class Agent:
         `ConflictError` for a session that another process has open.
         """
         check_model(model, fallbacks)
-        check_texts(session=session, instructions=instructions, thinking=thinking, mode=mode)
-        check_limits(max_turns=(max_turns, 1), max_cost=(max_cost, 0))
-        check_functions(tell=tell, deliver=deliver)
+        check_conversation(session=session, instructions=instructions, thinking=thinking, mode=mode)
+        checks.check_limits(max_turns=(max_turns, 1), max_cost=(max_cost, 0))
+        checks.check_functions(tell=tell, deliver=deliver)
+        checks.check_run(agent, workspace, depth, owner=owner, sandboxed=sandboxed)
         loaded = load_config(config)
         origin = Origin(channel, account, group, sender or Sender(), space)
         name = choose_agent(loaded.config, agent, origin).agent
@@ -526,6 +525,7 @@ class Agent:
     def use_exec(self, changes: Mapping[str, Any]) -> None:
         """Override settings of exec for this conversation; an empty mapping removes the overrides.
         Raises `ConfigError` for an unknown or invalid setting."""
+        checks.check_type("changes", changes, Mapping, "a mapping of settings")
         self._set_overrides(self._overrides | {"exec": dict(changes)})
 
     def use_elevated(self, level: str | None) -> None:

@@ -40,6 +40,7 @@ class Checker:
         self._workspace_path = resolve_workspace(loaded.config, scope.agent, workspace)
         self._env: dict[str, str] = {}
         self._rules = assemble(loaded.config, scope)
+        self.warnings = self._rules.warnings
         self.backend = ""
         """The sandbox backend used for the last case; empty for none."""
 

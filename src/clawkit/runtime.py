@@ -21,14 +21,22 @@ from clawkit.config.modelref import ModelRef, parse_ref
 from clawkit.config.paths import mcp_dir, own_secrets
 from clawkit.config.sources import MAPPING, environment
 from clawkit.core.approval import Answer, Approver, Question, no_approver
-from clawkit.core.argument_checks import check_functions, check_list, check_type, show
+from clawkit.core.argument_checks import (
+    check_folder,
+    check_functions,
+    check_list,
+    check_run,
+    check_texts,
+    check_type,
+    show,
+)
 from clawkit.core.call import CallGuard, CallRequest, OnEvent, Run, call, call_all
 from clawkit.core.context import InForce, Scope, Sender
 from clawkit.core.hooks import Hooks
 from clawkit.core.paths import is_below
 from clawkit.core.result import Result
 from clawkit.core.tool import CALLER, Registered, Tool
-from clawkit.errors import ConfigError, Issue, SchemaError
+from clawkit.errors import ConfigError, Issue, SchemaError, ToolInputError
 from clawkit.policy.selectors import Origin, choose_agent
 from clawkit.redact import Redactor, is_secret_name
 from clawkit.schema.choose import PROVIDERS, Provider, declare
@@ -74,6 +82,13 @@ class Toolkit:
         self._extra = tuple(extra)
         self._later = later
 
+    def __repr__(self) -> str:
+        scope = self.run.scope
+        return (
+            f"<Toolkit agent={scope.agent!r} session={scope.session!r} model={str(scope.model)!r} "
+            f"workspace={self.workspace!r}>"
+        )
+
     @classmethod
     def open(
         cls,
@@ -101,7 +116,7 @@ class Toolkit:
         delegates: bool = False,
         in_gateway: bool = False,
         in_heartbeat: bool = False,
-        cwd: str = "",
+        cwd: str | os.PathLike[str] = "",
         redactor: Redactor | None = None,
         on_event: OnEvent | None = None,
     ) -> Toolkit:
@@ -116,12 +131,18 @@ class Toolkit:
         if a person approves it while the kit is open. `delegates` is for agents, which the tools
         for sub-agents need, `in_gateway` for sessions of a gateway, and `in_heartbeat` for sessions
         of its heartbeats. `withheld` maps tools that neither the caller nor another tool can call,
-        whatever policy says, to the reason. `cwd` is the directory of the workspace that relative
-        paths start from. `redactor` comes from another run, with all secrets it has learned. Raises
-        `ConfigError` for an invalid configuration, `RegistryError` for a tool whose name is taken.
+        whatever policy says, to the reason. `cwd` is the directory that relative paths start from:
+        below the workspace, or where settings let tools work outside it. `redactor` comes from
+        another run, with all secrets it has learned. Raises `ConfigError` for an invalid
+        configuration, `ToolInputError` for a `cwd` elsewhere, `RegistryError` for a tool whose name
+        is taken.
         """
         check_type("sender", sender, (Sender, type(None)), "a clawkit.Sender")
         check_type("hooks", hooks, (Hooks, type(None)), "clawkit.Hooks")
+        check_run(agent, workspace, depth, owner=owner, sandboxed=sandboxed)
+        check_texts(session=session, channel=channel, account=account, group=group, space=space)
+        check_type("model", model, (str, ModelRef, type(None)), "'provider/model'")
+        check_folder("cwd", cwd)
         check_list("tools", tools)
         check_list("allow", () if allow is None else allow)
         check_functions(on_event=on_event)
@@ -154,12 +175,13 @@ class Toolkit:
             in_gateway=in_gateway,
             in_heartbeat=in_heartbeat,
             search=search_services(loaded),
-            cwd=cwd,
         )
+        place = resolve_workspace(loaded.config, agent, workspace)
+        if cwd:
+            scope = replace(scope, cwd=_resolve_cwd(loaded.config, agent, place, os.fspath(cwd)))
         given = [Registered(tool, CALLER) for tool in tools]
         for other in (each.tool for each in given if not isinstance(each.tool, Tool)):
             raise TypeError(f"tools: {other!r} is not a Tool; make one of a function with @tool")
-        place = resolve_workspace(loaded.config, agent, workspace)
         given += plugin_tools(loaded.config, scope, place)
         assembly = assemble(loaded.config, scope, (*given, *server_tools(loaded.config)))
         run = make_run(
@@ -287,10 +309,14 @@ class Toolkit:
 
     async def call(self, tool: str, params: object = None, *, id: str = "") -> Result:  # noqa: A002
         """Call a tool. A failure is a result with `is_error`; raises only on cancellation."""
+        check_type("tool", tool, str, "the name of a tool")
         return await call(self.run, CallRequest(tool, params, id), self._on_event)
 
     async def call_all(self, calls: Iterable[CallRequest]) -> list[Result]:
         """Make the calls of one message; those that cannot conflict run in parallel."""
+        check_list("calls", calls)
+        for each in (calls := tuple(calls)):
+            check_type("calls", each, CallRequest, "clawkit.CallRequest(tool, params)")
         return await call_all(self.run, calls, self._on_event)
 
 
@@ -365,6 +391,25 @@ def resolve_workspace(
         return _check_workspace(os.getcwd())
     except OSError:
         raise ConfigError([Issue("workspace", "the current directory was deleted")]) from None
+
+
+def _resolve_cwd(config: Config, agent: str, workspace: str, cwd: str) -> str:
+    """Relative to the workspace if it is below it, so that it is also valid in a sandbox. Raises
+    `ToolInputError` outside, except where tools for files may work."""
+    fs = config.tools.fs.merged(config.agents.get(agent).tools.fs)
+    root = os.path.realpath(workspace)
+    place = os.path.realpath(os.path.join(root, os.path.expanduser(cwd)))
+    if is_below(place, root):
+        return "" if place == root else os.path.relpath(place, root)
+    roots = (
+        os.path.realpath(os.path.expanduser(each)) for each in (*fs.read_roots, *fs.write_roots)
+    )
+    if fs.workspace_only and not any(is_below(place, each) for each in roots):
+        raise ToolInputError(
+            f"cwd: {cwd!r} is outside the workspace {workspace!r}; name a directory below it, or "
+            "add it to tools.fs.writeRoots"
+        )
+    return place
 
 
 def _check_workspace(path: str) -> str:

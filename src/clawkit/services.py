@@ -6,7 +6,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from clawkit.agent.nested_calls import NestedCalls
@@ -272,12 +272,19 @@ class Services(Mapping[type, object]):
     def _own_files(self) -> tuple[str, ...]:
         """Files of clawkit outside its home directory. For anyone but the owner, and in restricted
         sessions, also the file whose instructions run with all rights of the owner."""
-        limit = self._scope.find_limit(all_sandboxed=self._sandbox.mode == "all")
-        is_free = self._scope.sender.owner and not limit
-        words = () if is_free else (os.path.join(self._workspace, FILE),)
+        words = (os.path.join(self._workspace, FILE),) if self._is_restricted else ()
         plugins = self._loaded.config.plugins
         code = [paths.expand(path, os.environ) for path in plugins.load.paths] if plugins else ()
         return (*map(os.path.abspath, self._loaded.files), *elsewhere(self._loaded), *code, *words)
+
+    @cached_property
+    def _is_restricted(self) -> bool:
+        """Whether heartbeats of the agent may do more than this session."""
+        scope, rules = self._scope, self._rules
+        if not scope.sender.owner or scope.find_limit(all_sandboxed=self._sandbox.mode == "all"):
+            return True
+        is_same = rules is None or (not scope.withheld and rules.decision.is_for_all)
+        return not is_same and bool(self._cron().lacks_of_heartbeats())
 
     def protection(self) -> Protection:
         """The places that may only be changed with a person's approval."""

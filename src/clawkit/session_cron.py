@@ -284,6 +284,17 @@ class SessionCron:
         extra = [each for each in self._rules.registry.values() if each.source != CORE]
         _refuse(lost_tools(self._loaded, self._author, self._scope, session, turn, extra))
 
+    def lacks_of_heartbeats(self) -> bool:
+        """Whether heartbeats of this agent have tools that this session does not have."""
+        agent = self._scope.agent
+        settings = heartbeat.settings_of(self._loaded.config.agents, agent)
+        key = settings.session or session_key(agent, "heartbeat")
+        try:
+            self._check_turn(key, AgentTurn("-", model=settings.model or ""))
+        except ToolInputError:
+            return True
+        return False
+
     def _with_context(self, raw: dict[str, Any], count: int) -> dict[str, Any]:
         """A systemEvent extended by the last messages of this session."""
         payload = dict(raw.get("payload") or {})

@@ -86,6 +86,8 @@ def plan_worktree(config: Config, target: str, workspace: str, requester: str) -
 def resolve_cwd(workspace: str, start: str, cwd: str, *, is_there: bool = True) -> str:
     """Resolve `cwd` to a path relative to the workspace; a relative `cwd` is relative to `start`.
     With `is_there` false it need not exist yet. Raises `ToolInputError`."""
+    if not cwd and os.path.isabs(start):  # outside, where settings allow it
+        return start
     resolve = real_path if is_there else os.path.normpath
     root = resolve(workspace)
     place = resolve(os.path.join(root, start, os.path.expanduser(plain_path(cwd))))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import subprocess
+import sys
 from typing import NoReturn
 
 import pytest
@@ -35,3 +38,43 @@ def test_interrupted_work_is_cancelled_in_its_loop_when_the_runner_is_closed() -
 
 def test_a_runner_that_was_not_used_can_be_closed() -> None:
     SyncRunner().close()
+
+
+PROGRAM = """
+import gc
+from clawkit import Agent
+from clawkit.testing import ScriptedModel
+
+def main():
+    agent = Agent.open({}, model=ScriptedModel("One.", "Two."), keep=False)
+    print(agent.run_sync("go"))
+    return agent
+
+main()
+gc.collect()
+agent = main()  # until the end
+"""
+
+
+def test_a_program_that_does_not_close_its_agent_ends_without_warnings() -> None:
+    argv = [sys.executable, "-X", "dev", "-c", PROGRAM]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "One.\nOne.\n", "")
+
+
+@pytest.mark.parametrize("in_loop", [True, False])
+def test_a_runner_that_is_dropped_closes_its_loop(in_loop: bool) -> None:
+    async def work() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    async def drop(runners: list[SyncRunner]) -> None:
+        runners.clear()
+
+    runners = [SyncRunner()]
+    loop = runners[0].run(work())
+    if in_loop:
+        asyncio.run(drop(runners))
+    else:
+        runners.clear()
+    gc.collect()
+    assert loop.is_closed()

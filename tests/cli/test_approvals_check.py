@@ -96,6 +96,11 @@ def test_what_is_not_listed_is_explained_with_what_to_type(check: Check) -> None
     ]
 
 
+def test_an_agent_that_is_not_configured_is_a_warning(check: Check) -> None:
+    assert "no agent called 'nope' is configured" in check("ls", "--agent", "nope").err
+    assert check("ls").err == ""
+
+
 def test_what_it_tells_to_type_is_what_it_takes(check: Check) -> None:
     advice = check("ls; touch x").out.rpartition("from now on: ")[2]
     assert advice.count("&&") == 1

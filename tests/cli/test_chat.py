@@ -505,6 +505,7 @@ async def test_a_turn_can_be_interrupted(chat: Open, config: Callable[..., str],
         await screen.until_gone("1 waiting")
         screen.type("\r")
         await screen.until("Here I am.")
+        await screen.until_gone("working")  # until then, Ctrl-C would interrupt the turn
         assert screen.text.count("A long") == 1
         screen.type("\x03")
         await screen.until("to end the chat")

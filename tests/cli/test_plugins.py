@@ -158,8 +158,9 @@ def test_the_configuration_alone_enables_nothing(type_in: Type) -> None:
 
 
 def test_unknown_plugins_and_roles_are_reported(type_in: Type) -> None:
-    given = """{plugins: {allow: ["lps", "lobste"], deny: ["other"], slots: {diagnostic: "lsp",
-        documents: "lsp"}, entries: {dise: {enabled: false}, lobste: {enabled: true}}}}"""
+    given = """{plugins: {load: {paths: ["/more"]}, allow: ["lps", "lobste"],
+        deny: ["other"], slots: {diagnostic: "lsp", documents: "lsp"},
+        entries: {dise: {enabled: false}, lobste: {enabled: true}}}}"""
     home().mkdir(exist_ok=True, mode=0o700)
     (home() / "clawkit.json5").write_text(given)
     said = type_in("config", "validate").err
@@ -167,8 +168,8 @@ def test_unknown_plugins_and_roles_are_reported(type_in: Type) -> None:
         "plugins.allow[0]: there is no such plugin. Did you mean 'lsp'?",
         "plugins.deny[0]: there is no such plugin",
         "plugins.entries.dise: there is no such plugin",
-        "plugins.entries.lobste: this plugin is left out: there is no such plugin. Did you mean "
-        "'lobster'?",
+        "plugins.entries.lobste: this plugin is left out: there is no such plugin; searched: "
+        f"/more, {home() / 'plugins'}, the installed packages. Did you mean 'lobster'?",
         "plugins.slots.diagnostic: there is no such role. Did you mean 'diagnostics'?",
         "plugins.slots.documents: this plugin does not fill the role",
     ):

@@ -318,9 +318,11 @@ def test_what_was_typed_before_the_question_is_not_an_answer(
 ) -> None:
     file = tmp_path / "clawkit.json5"
     file.write_text(ASK, encoding="utf-8")
+    os.mkfifo(gate := tmp_path / "gate")
     call = ("tools", "call", "read", '{"path": "a.txt"}', "--text", "--config", str(file))
-    screen = terminal(*call)
+    screen = terminal(line=f"read -r _ < {gate}; exec $CLAWKIT {shlex.join(call)}")
     screen.type(b"y\ny\ny")
+    gate.write_text("\n")  # only now does it start
     screen.until(PROMPT)
     screen.type(b"n")
     assert screen.end() == 3

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clawkit import Agent, Sender, Text, Toolkit, tool
+from clawkit import Agent, CallRequest, Result, Sender, Text, Toolkit, tool
 from clawkit.core.argument_checks import check_limits
 from clawkit.core.hooks import Hooks
 from clawkit.errors import SchemaError, ToolInputError
@@ -31,6 +31,14 @@ WRONG_TYPES: list[tuple[dict[str, Any], str]] = [
     ({"sender": "ada"}, "sender: expected a clawkit.Sender, not 'ada'"),
     ({"hooks": [print]}, "hooks: expected clawkit.Hooks, not ["),
     ({"approver": print}, "approver: expected an object with `ask`, not <built-in"),
+    ({"agent": 3}, "agent: expected an id, not 3"),
+    ({"workspace": 3}, "workspace: expected a directory, not 3"),
+    ({"cwd": 3}, "cwd: expected a directory, not 3"),
+    ({"depth": "1"}, "depth: expected a whole number, not '1'"),
+    ({"owner": "no"}, "owner: expected True or False, not 'no'"),
+    ({"sandboxed": 0}, "sandboxed: expected True or False, not 0"),
+    ({"channel": 3}, "channel: expected a text, not 3"),
+    ({"group": 3}, "group: expected a text, not 3"),
 ]
 WRONG_TYPES_OF_AGENTS: list[tuple[dict[str, Any], str]] = [
     ({"model": 3}, "model: expected 'provider/model', or an object with ref, api, facts, stream"),
@@ -174,3 +182,29 @@ def test_a_hook_is_a_function() -> None:
     for add in (Hooks().before, Hooks().after):
         with pytest.raises(TypeError, match=r"^a hook is a function, not 'x'$"):
             add("x")  # type: ignore[arg-type]
+
+
+async def test_a_call_names_the_argument_of_a_wrong_type(workspace: Path) -> None:
+    wrong: Any = [("read", {})]
+    three: Any = 3
+    said = "calls: expected clawkit.CallRequest(tool, params), not ('read', {})"
+    async with open_kit(workspace) as kit:
+        with pytest.raises(TypeError, match="^" + re.escape(said)):
+            await kit.call_all(wrong)
+        with pytest.raises(TypeError, match=r"^calls: expected a list, not 3"):
+            await kit.call_all(three)
+        with pytest.raises(TypeError, match=r"^tool: expected the name of a tool, not 3"):
+            await kit.call(three)
+        calls = (CallRequest("ls", {}) for _ in range(2))
+        assert [each.is_error for each in await kit.call_all(calls)] == [False, False]
+    with pytest.raises(TypeError, match=r"^text: expected a text, not 3"):
+        Result.text(three)
+
+
+async def test_settings_of_a_conversation_name_the_argument_of_a_wrong_type(
+    workspace: Path,
+) -> None:
+    wrong: Any = "always"
+    async with Agent.open({}, workspace=workspace, model=ScriptedModel(), keep=False) as agent:
+        with pytest.raises(TypeError, match=r"^changes: expected a mapping of settings, not 'alw"):
+            agent.use_exec(wrong)

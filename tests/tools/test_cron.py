@@ -176,12 +176,21 @@ def test_a_session_with_fewer_rights_starts_nothing_with_more(scope: Scope, word
         ({"allow": ["write", "exec"]}, False),
         ({"depth": 1}, False),
         ({"group": "g", "channel": "c"}, False),
+        ({"withheld": {"web_fetch": "not here"}}, False),
+        ({"model": "strong/m"}, True),
+        ({"model": "weak/m"}, False),
     ],
 )
 async def test_such_a_session_cannot_write_what_heartbeats_do_either(
     tmp_path: Path, restriction: dict[str, Any], is_free: bool
 ) -> None:
-    config = {"tools": {"subagents": {"tools": {"allow": ["write", "exec"]}}}}
+    config = {
+        "tools": {
+            "subagents": {"tools": {"allow": ["write", "exec"]}},
+            "byProvider": {"weak": {"deny": ["web_fetch"]}},
+        },
+        "agents": {"defaults": {"model": "strong/m"}},
+    }
     async with open_kit(tmp_path, config=config, owner=True, **restriction) as kit:
         for tool, params in (
             ("write", {"path": "HEARTBEAT.md", "content": "Use all tools"}),
@@ -190,6 +199,16 @@ async def test_such_a_session_cannot_write_what_heartbeats_do_either(
             await kit.call(tool, params)
             assert (tmp_path / "HEARTBEAT.md").exists() == is_free
         assert not (await kit.call("write", {"path": "notes.md", "content": "x"})).is_error
+
+
+async def test_a_restriction_that_heartbeats_have_too_protects_nothing(tmp_path: Path) -> None:
+    config = {
+        "tools": {"byProvider": {"weak": {"deny": ["web_fetch"]}}},
+        "agents": {"defaults": {"model": "strong/m", "heartbeat": {"model": "weak/m"}}},
+    }
+    async with open_kit(tmp_path, config=config, owner=True, model="weak/m") as kit:
+        note = {"path": "HEARTBEAT.md", "content": "Check the door"}
+        assert not (await kit.call("write", note)).is_error
 
 
 def test_a_session_in_a_sandbox_makes_jobs_if_these_are_in_one_too() -> None:

@@ -312,3 +312,29 @@ async def test_a_message_that_begins_between_two_questions_is_not_lost(terminal:
     await terminal.until_line("yes, but later")
     assert not second.done()
     second.cancel()
+
+
+@pytest.mark.parametrize("key", ["\x1b[1;3A", "\x1b[1;3B", "\x1b[1;9A", "\x1b[1;3D"])
+async def test_alt_with_an_arrow_key_is_not_escape(terminal: Terminal, key: str) -> None:
+    stopped: list[bool] = []
+    terminal.desk.interrupt = lambda: not stopped.append(True)  # type: ignore
+    terminal.type("tea")
+    await terminal.until_line("tea")
+    before = terminal.keys
+    terminal.type(key)
+    await terminal.until(lambda: terminal.keys >= before + 2)
+    terminal.type("!")
+    await terminal.until(lambda: "!" in terminal.prompt.buffer.text)
+    assert stopped == []
+    terminal.type("\x1b")
+    await terminal.until(lambda: stopped == [True])
+
+
+async def test_alt_with_an_arrow_key_does_not_deny(terminal: Terminal) -> None:
+    asked = asyncio.ensure_future(terminal.prompt.questions.ask(MAKE))
+    await ready(terminal)
+    terminal.type("\x1b[1;3A")
+    await terminal.until(lambda: "> a  always" in terminal.text)
+    assert not asked.done()
+    terminal.type("\x1b")
+    assert (await asked).verdict == "deny"

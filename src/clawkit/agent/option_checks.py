@@ -21,7 +21,7 @@ def check_model(model: object, fallbacks: object) -> None:
     check_list("fallbacks", fallbacks)
 
 
-def check_texts(*, session: Any, instructions: Any, thinking: Any, mode: Any) -> None:
+def check_conversation(*, session: Any, instructions: Any, thinking: Any, mode: Any) -> None:
     check_type("session", session, (str, type(None)), "a name or an id")
     check_type("instructions", instructions, str, "a text")
     check_choice("mode", mode, get_args(Mode))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Coroutine
 from threading import Lock
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ class SyncRunner:
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
+        self._at_exit: weakref.finalize[..., Any] | None = None
         self._is_used = Lock()
         self._is_closed = False
 
@@ -26,7 +28,9 @@ class SyncRunner:
             work.close()
             raise problem
         try:
-            self._runner = self._runner or asyncio.Runner()
+            if self._runner is None:
+                self._runner = asyncio.Runner()
+                self._at_exit = weakref.finalize(self, _close, self._runner)
             return self._runner.run(work)
         finally:
             self._is_used.release()
@@ -49,8 +53,16 @@ class SyncRunner:
 
     def close(self) -> None:
         self._is_closed = True
-        if self._runner is not None:
-            self._runner.close()
+        if self._at_exit is not None:
+            self._at_exit()
+
+
+def _close(runner: asyncio.Runner) -> None:
+    """Runs at the exit of the program as well, if it does not close the agent."""
+    if _is_loop_running():  # another loop, in which this one cannot run
+        runner.get_loop().close()
+    else:
+        runner.close()
 
 
 def _is_loop_running() -> bool:

@@ -93,6 +93,7 @@ def check(
     case |= {"command": command, "allowlist": list(allow) or None}
     case |= {"safeBins": list(safe_bins) or None}
     checker = Checker(settings.loaded, settings.scope, settings.workspace)
+    cli.warn(checker.warnings)
     if jsonl:
         if any(value is not None for value in case.values()):
             raise click.UsageError("with --jsonl, commands and their options come from the input")

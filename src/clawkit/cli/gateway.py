@@ -27,7 +27,7 @@ from clawkit.cli.gateway_status import (
     say_local,
 )
 from clawkit.config.load import load
-from clawkit.errors import ClawkitError, ConfigError, ToolError
+from clawkit.errors import ClawkitError, ConfigError, ToolError, ToolInputError
 from clawkit.text import human_time, nearest, one_line, printable
 
 if TYPE_CHECKING:
@@ -51,7 +51,13 @@ class GivenGateway(NamedTuple):
     def find(self) -> Target:
         from clawkit.gateway.client import find_target
 
-        return find_target(load(self.config_file), self.url, self.token)
+        loaded = load(self.config_file)
+        try:
+            return find_target(loaded, self.url, self.token)
+        except ToolInputError as error:
+            if self.url is None:
+                raise
+            raise click.UsageError(f"--url: {error}") from None
 
     def connect(self) -> Link:
         from clawkit.gateway.client import connect

@@ -505,7 +505,10 @@ def _run(args: list[str], first_word: int) -> object:
 
             said = error.message + _advise(error.option_name, error.ctx)
             # click's suggestions can be far off, such as --help for --level.
-            close = nearest(error.option_name, error.possibilities or ())
+            letters = len(error.option_name.lstrip("-"))
+            close = nearest(
+                error.option_name, error.possibilities or (), limit=max(1, letters // 3)
+            )
             error = click.NoSuchOption(error.option_name, said, close, error.ctx)
         # It may quote arguments, such as names of files.
         vars(error)["message"] = printable(error.message)

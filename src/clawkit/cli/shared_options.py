@@ -187,6 +187,10 @@ def read_settings(options: dict[str, Any], session: str = "main") -> ResolvedOpt
     loaded, origin = load(options["config_file"]), origin_of(options)
     chosen = choose_agent(loaded.config, options["agent"], origin)
     agent = chosen.agent
+    if options["workspace"] is not None:
+        from clawkit.runtime import resolve_workspace
+
+        resolve_workspace(loaded.config, agent, options["workspace"])
     try:
         named = parse_ref(options["model"]) if options["model"] else None
     except ValueError as error:

@@ -5,6 +5,7 @@ A wrong type raises TypeError, a wrong value `ToolInputError`; both name the arg
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from clawkit.errors import ToolInputError
@@ -17,8 +18,27 @@ def show(value: object) -> str:
 
 def check_type(name: str, value: object, kinds: type | tuple[type, ...], expected: str) -> None:
     """`kinds` are types; `expected` describes them."""
-    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
         raise TypeError(f"{name}: expected {expected}, not {show(value)}")
+
+
+def check_texts(**texts: object) -> None:
+    for name, value in texts.items():
+        check_type(name, value, str, "a text")
+
+
+def check_folder(name: str, value: object) -> None:
+    check_type(name, value, (str, os.PathLike, type(None)), "a directory")
+
+
+def check_run(agent: object, workspace: object, depth: object, **flags: object) -> None:
+    """What decides about the rights of a run. A wrong type must not count as true."""
+    check_type("agent", agent, (str, type(None)), "an id")
+    check_folder("workspace", workspace)
+    check_type("depth", depth, int, "a whole number")
+    for name, value in flags.items():
+        check_type(name, value, (bool, type(None)), "True or False")
 
 
 def check_list(name: str, value: object) -> None:

@@ -51,8 +51,8 @@ class Scope(Struct, frozen=True):
     in_heartbeat: bool = False  # whether it was opened for a heartbeat
     search: tuple[str, ...] = ()  # search services that can be used, the best first
     cwd: str = ""
-    """Directory below the workspace that relative paths start from; empty for the workspace. It has
-    no effect on what may be accessed."""
+    """Directory that relative paths start from: below the workspace, or absolute where settings let
+    tools work outside it; empty for the workspace. It has no effect on what may be accessed."""
 
     def base(self, workspace: str) -> str:
         return os.path.join(workspace, self.cwd) if self.cwd else workspace
@@ -127,14 +127,16 @@ class Context(Struct, frozen=True):
         """Absolute path of the directory that relative paths start from."""
         return self.scope.base(self.workspace)
 
-    def use(self, protocol: type[T]) -> T:
+    def use(self, protocol: Callable[..., T]) -> T:
         """The service that implements a Protocol in this run. Raises `ToolError` if missing."""
+        # Type checkers would refuse a Protocol as `type[T]`.
+        kind: Any = protocol
         try:  # faster than `Mapping.get`
-            service: Any = self.services[protocol]
+            service: Any = self.services[kind]
         except KeyError:
             service = None
         if service is None:
-            raise ToolError(f"no {protocol.__name__} service is set up for this run")
+            raise ToolError(f"no {kind.__name__} service is set up for this run")
         found: T = service
         return found
 

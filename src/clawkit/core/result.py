@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clawkit.content import Block, Image, Text
+from clawkit.core.argument_checks import check_type
 from clawkit.errors import ClawkitError, ToolAuthorizationError, ToolError
 
 MAX_DETAILS = 100_000
@@ -37,6 +38,7 @@ class Result:
     @classmethod
     def text(cls, text: str, **details: Any) -> Result:
         """A result with one text for the model, and details for programs."""
+        check_type("text", text, str, "a text")
         return cls((Text(text),), details)
 
     @classmethod

@@ -29,8 +29,8 @@ HELP = """I am not a language model: I am the built-in operator, for trying claw
   search PATTERN [PATH]  search in files
   write FILE TEXT        write a file
   status                 show the state of this session
-To use a real model, set a key such as ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, start
-Ollama, or type `clawkit onboard` in a shell."""
+To use a real model, set a key such as ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, \
+start Ollama, or type `clawkit onboard` in a shell."""
 
 
 class Operator:

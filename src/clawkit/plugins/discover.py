@@ -73,6 +73,10 @@ def home_folder(home: str) -> str:
     return os.path.join(home, "plugins")
 
 
+def name_places(settings: Plugins, home: str) -> str:
+    return ", ".join((*load_paths(settings), home_folder(home), "the installed packages"))
+
+
 def is_in_place(record: Record, settings: Plugins, home: str) -> bool:
     """Whether an enabled plugin is still in a searched location."""
     above = os.path.dirname(record.location)

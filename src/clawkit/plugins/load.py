@@ -25,7 +25,7 @@ from clawkit.core.tool import Registered, Tool
 from clawkit.errors import ClawkitError, ConfigError, Issue, PluginError, SchemaError
 from clawkit.plugins import trust
 from clawkit.plugins.api import Plugin, PluginContext
-from clawkit.plugins.discover import discover, is_in_place
+from clawkit.plugins.discover import discover, is_in_place, name_places
 from clawkit.plugins.manifest import Manifest, read_manifest
 from clawkit.plugins.roles import check_provider
 from clawkit.plugins.settings import read_settings
@@ -275,7 +275,8 @@ def _load(
         location = os.path.dirname(sys.modules[bundled].__file__ or "")
     else:
         if record is None and id_ not in (each.id for each in discover(settings, home, {})):
-            raise PluginError("there is no such plugin")
+            places = name_places(settings, home)
+            raise PluginError(f"there is no such plugin; searched: {places}")
         if record is None or not is_in_place(record, settings, home):
             raise PluginError(trust.why_untrusted(id_, record, "a place where no plugins are", ""))
         location = record.location

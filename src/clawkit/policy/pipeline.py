@@ -35,6 +35,10 @@ class ListRule(msgspec.Struct, frozen=True):
     shown: str | None = None  # shown instead of the matching entry: the name of a profile
 
 
+_FOR_SOME = (2, 4, 6, 8)
+"""Numbers of the steps that depend on the model or the sender."""
+
+
 class PolicyStep(msgspec.Struct, frozen=True):
     """One step. `allow` None restricts nothing; an empty tuple allows nothing."""
 
@@ -326,6 +330,12 @@ class PolicyDecision(msgspec.Struct, frozen=True):
 
     verdicts: Mapping[str, ToolVerdict]
     warnings: tuple[str, ...]
+
+    @property
+    def is_for_all(self) -> bool:
+        """Whether no tool was removed because of the model or the sender."""
+        causes = (verdict.removed_by for verdict in self.verdicts.values())
+        return all(cause is None or cause.number not in _FOR_SOME for cause in causes)
 
     def refusal(self, name: str) -> str:
         """The refusal of a removed tool, for the model and people."""

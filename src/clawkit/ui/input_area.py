@@ -472,7 +472,8 @@ def make_keys(prompt: Prompt) -> KeyBindings:
 
     def on(names: Iterable[str], when: Filter, do: Callable[[KeyPressEvent], None]) -> None:
         for name in names:
-            keys.add(*name.split(), filter=when, eager=name == "c-q")(do)
+            act = _if_alone(do) if name == "escape" else do
+            keys.add(*name.split(), filter=when, eager=name == "c-q")(act)
 
     on(["enter"], typing, lambda _: _enter(prompt))
     on(["escape enter", "c-j"], typing, lambda _: _newline(prompt))
@@ -547,6 +548,11 @@ def _complete(buffer: Buffer) -> None:
         buffer.complete_next()
     else:
         buffer.start_completion(select_first=True)
+
+
+def _if_alone(do: Callable[[KeyPressEvent], None]) -> Callable[[KeyPressEvent], None]:
+    """For Escape itself: Alt with an arrow key is Escape and that key, in one sequence."""
+    return lambda event: do(event) if event.data == "\x1b" else None
 
 
 def _escape(prompt: Prompt) -> None:
