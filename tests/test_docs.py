@@ -114,7 +114,7 @@ def test_generated_parts_are_current(page: Path) -> None:
 
 
 @every_page
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in _LINK.findall(prose(page)):
         if link.startswith(("https://", "http://")):
             continue
@@ -126,7 +126,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{link}: no such heading"
 
 
-def test_every_module_that_architecture_names_is_there() -> None:
+def test_every_module_named_in_architecture_exists() -> None:
     text = read("docs/architecture.md")
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text))
     assert len(named) > 50
@@ -134,7 +134,7 @@ def test_every_module_that_architecture_names_is_there() -> None:
     assert lost == set()
 
 
-def test_every_class_that_architecture_names_is_there() -> None:
+def test_every_class_named_in_architecture_exists() -> None:
     text = re.sub(r"^```.*?^```$", "", read("docs/architecture.md"), flags=re.M | re.S)
     named = set(re.findall(r"`((?:[a-z_]+\.)*[A-Z]\w*[a-z]\w*)[`.]", text))
     assert len(named) > 30
@@ -185,7 +185,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 @every_page
-def test_every_block_says_what_language_it_is_in(page: Path) -> None:
+def test_every_code_block_has_a_known_language(page: Path) -> None:
     assert {each.language for each in fences(page)} <= LANGUAGES
 
 

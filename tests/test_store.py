@@ -220,7 +220,7 @@ def test_readers_and_writers_at_once_only_ever_see_whole_files(tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_root_leaves_the_file_to_its_owner(tmp_path: Path) -> None:
+def test_a_file_written_by_root_keeps_its_owner(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
     os.chown(target, 12345, 12346)
@@ -339,7 +339,7 @@ def test_a_link_is_not_backed_up(tmp_path: Path) -> None:
         (0, 0, 0o602, "can be written by others"),
     ],
 )
-def test_a_file_that_others_may_have_written_is_known(
+def test_files_that_others_may_have_written_are_recognised(
     monkeypatch: pytest.MonkeyPatch, me: int, owner: int, mode: int, why: str
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: me)
@@ -408,7 +408,7 @@ async def test_other_tasks_run_while_one_waits_for_a_lock(tmp_path: Path) -> Non
         pass
 
 
-def test_a_lock_is_waited_for_as_long_as_was_said(tmp_path: Path) -> None:
+def test_a_lock_is_waited_for_until_the_timeout(tmp_path: Path) -> None:
     path = str(tmp_path / "file.lock")
     held = pytest.raises(TimeoutError, match="locked by another process")
     with locked(path), held, locked(path, wait_s=0):

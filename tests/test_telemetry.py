@@ -298,7 +298,7 @@ async def test_every_attempt_is_a_span_of_its_own(collector: Collector, tmp_path
     assert not collector.one("invoke_agent main").failed
 
 
-async def test_a_wait_that_is_broken_off_is_not_a_request(
+async def test_a_cancelled_wait_between_requests_is_not_a_span(
     collector: Collector, tmp_path: Path
 ) -> None:
     chain = ModelChain([ScriptedModel(ModelError("overloaded", "later", retry_after_s=50.0))])
@@ -485,7 +485,7 @@ async def test_hostile_names_and_numbers_do_not_cost_other_spans(
     assert all(len(span.name) < 300 for span in collector.spans)
 
 
-async def test_a_shortened_conversation_is_noted_in_the_turn(
+async def test_compaction_is_an_event_of_the_turn_span(
     collector: Collector, tmp_path: Path
 ) -> None:
     model = ScriptedModel("One.", ModelError("overflow", "too long"), "A summary.", "Two.")
@@ -508,7 +508,7 @@ async def test_headers_may_be_secrets_of_the_environment(
     assert "x-token: token-of-the-collector" in collector.heads[0].lower()
 
 
-async def test_a_share_of_no_turns_sends_nothing(collector: Collector, tmp_path: Path) -> None:
+async def test_a_sample_rate_of_zero_sends_nothing(collector: Collector, tmp_path: Path) -> None:
     await turn(on(collector, sampleRate=0), tmp_path, ScriptedModel("Hi."))
     assert collector.spans == []
 
@@ -567,7 +567,7 @@ async def test_an_invalid_parent_begins_a_trace(
     assert collector.one("invoke_agent main").parent == ""
 
 
-async def test_when_it_is_off_nothing_of_it_is_imported(tmp_path: Path) -> None:
+async def test_disabled_telemetry_is_not_imported(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from clawkit.agent_session import Agent
@@ -610,7 +610,7 @@ async def test_without_the_extra_there_is_one_warning_and_turns_go_on(
         ({"headers": {"X-Token": "${NO_SUCH_VARIABLE}"}}, "NO_SUCH_VARIABLE is not set"),
     ],
 )
-async def test_what_cannot_be_is_a_warning(
+async def test_invalid_settings_are_warnings(
     settings: dict[str, Any], words: str, collector: Collector, tmp_path: Path
 ) -> None:
     model = ScriptedModel("Hi.")
@@ -631,7 +631,7 @@ async def test_a_variable_that_opentelemetry_cannot_use_is_a_warning(
         assert (await agent.send("Hello")).how == "done"
 
 
-async def test_a_collector_that_is_not_there_harms_nothing(
+async def test_an_unreachable_collector_does_not_fail_the_turn(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -675,7 +675,9 @@ THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1"}
         (Otel(enabled=True), {"OTEL_SDK_DISABLED": "True"}, False),
     ],
 )
-def test_it_is_on_when_someone_says_so(settings: Otel, env: dict[str, str], expected: bool) -> None:
+def test_telemetry_is_enabled_by_settings_or_environment(
+    settings: Otel, env: dict[str, str], expected: bool
+) -> None:
     assert settings.is_on(env) is expected
 
 
@@ -726,6 +728,6 @@ def test_where_spans_go(settings: Otel, env: dict[str, str], expected: str) -> N
     assert address_of(settings, env) == expected
 
 
-def test_an_address_begins_with_http() -> None:
+def test_an_endpoint_must_be_a_url() -> None:
     with pytest.raises(ConfigError, match=r"diagnostics\.otel\.endpoint.*not a URL"):
         loads('{diagnostics: {otel: {endpoint: "localhost:4318"}}}', env={})

@@ -43,7 +43,7 @@ def queue(**settings: Any) -> dict[str, Any]:
         ({**queue(mode="interrupt")}, "", 3),
     ],
 )
-async def test_the_configured_mode_says_what_becomes_of_it(
+async def test_the_configured_mode_decides_how_a_message_is_queued(
     workspace: Path, config: Any, channel: str, turns: int
 ) -> None:
     gate, events = Gate(call("ls", {})), list[Any]()
@@ -101,7 +101,7 @@ async def test_interrupting_a_tool_call(workspace: Path) -> None:
         assert "interrupted" in words(result)
 
 
-async def test_what_waits_can_be_seen_and_taken_back(workspace: Path) -> None:
+async def test_queued_messages_can_be_listed_and_withdrawn(workspace: Path) -> None:
     gate = Gate("done")
     async with Agent.open({}, workspace=workspace, model=ScriptedModel(gate, "later")) as agent:
         turn = agent.post("go")
@@ -144,7 +144,7 @@ async def test_a_full_queue_refuses_more(workspace: Path) -> None:
         assert sorted(said(agent)) == ["go", "steered", "waits"]
 
 
-async def test_closing_tells_everybody(workspace: Path) -> None:
+async def test_closing_ends_the_turn_and_fails_queued_messages(workspace: Path) -> None:
     gate = Gate("done")
     async with Agent.open({}, workspace=workspace, model=ScriptedModel(gate)) as agent:
         turn, waits = agent.post("go"), agent.post("next", mode="followup")
@@ -165,7 +165,7 @@ async def test_closing_tells_everybody(workspace: Path) -> None:
         ({"entries": {"main": {"maxConcurrent": 2}}}, 2),
     ],
 )
-async def test_so_many_turns_at_once_over_all_sessions(
+async def test_concurrent_turns_are_limited_across_sessions(
     workspace: Path, agents: Any, most: int
 ) -> None:
     running = peak = 0
@@ -199,7 +199,7 @@ async def test_a_turn_waits_while_the_conversation_is_shortened(workspace: Path)
         assert (await turn).text == "ok"
 
 
-def test_messages_are_joined_only_as_what_they_are() -> None:
+def test_joined_messages_keep_their_source() -> None:
     one, two = User((Text("1"),)), User((Text("2"),))
     assert join([one]) is one
     joined = join([one, two])

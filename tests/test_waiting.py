@@ -81,7 +81,7 @@ async def test_a_result_before_the_deadline_resumes_it_once(workspace: Path) -> 
         assert len(told(agent)) == 1
 
 
-async def test_an_idle_chat_is_called_at_the_deadline(workspace: Path) -> None:
+async def test_an_idle_chat_is_notified_at_the_deadline(workspace: Path) -> None:
     gate, called = Gate("late"), asyncio.Event()
     script = [spawn(), yields(timeoutSeconds=SOON), "Still waiting.", "Read."]
     async with Agent.open({}, workspace=workspace, model=model_of(script, lambda _: gate)) as agent:
@@ -96,7 +96,7 @@ async def test_an_idle_chat_is_called_at_the_deadline(workspace: Path) -> None:
         await agent.settle()
 
 
-async def test_what_a_person_says_resumes_it_and_ends_the_wait(workspace: Path) -> None:
+async def test_a_message_of_a_person_resumes_the_session_and_ends_the_wait(workspace: Path) -> None:
     gate = Gate("late")
     script = [spawn(), yields(timeoutSeconds=SOON), "Yes?", "Read."]
     async with Agent.open({}, workspace=workspace, model=model_of(script, lambda _: gate)) as agent:
@@ -110,7 +110,7 @@ async def test_what_a_person_says_resumes_it_and_ends_the_wait(workspace: Path) 
 
 
 @pytest.mark.parametrize("announce", ["steer", "followup"])
-async def test_results_that_are_here_already_are_read_in_the_same_turn(
+async def test_results_that_have_already_arrived_are_read_in_the_same_turn(
     workspace: Path, announce: str
 ) -> None:
     first, slow = Gate(yields()), Gate("late")
@@ -135,7 +135,7 @@ async def test_results_that_are_here_already_are_read_in_the_same_turn(
         assert len(told(agent)) == 2
 
 
-async def test_it_waits_for_what_is_started_in_the_same_message(workspace: Path) -> None:
+async def test_a_wait_includes_sub_agents_started_in_the_same_message(workspace: Path) -> None:
     asked = calls(("sessions_spawn", {"task": "t"}), ("sessions_yield", {}))
     asked[1] = yields(timeoutSeconds=0)  # no limit
     model = model_of([asked, "done"], lambda _: "7")
@@ -176,7 +176,7 @@ async def test_a_sub_agent_waits_with_a_deadline_and_takes_no_slot(workspace: Pa
     assert any("Still at work: 1\n- 'leaf'" in each for each in said)
 
 
-async def test_the_user_is_told_what_the_model_says_meanwhile(workspace: Path) -> None:
+async def test_the_acknowledgment_is_shown_to_the_user(workspace: Path) -> None:
     heard, gate = Heard(), Gate("late")
     script = [spawn(), yields(acknowledgment="I am on it.", waitFor="message"), "Done."]
     model = model_of(script, lambda _: gate)
@@ -206,7 +206,7 @@ async def test_what_cannot_be_waited_for_is_refused(
         assert words in refusal(agent)
 
 
-async def test_only_a_turn_can_end(workspace: Path) -> None:
+async def test_sessions_yield_needs_a_running_turn(workspace: Path) -> None:
     gate = Gate("late")
     model = model_of([spawn(), "started", "read"], lambda _: gate)
     async with Agent.open({}, workspace=workspace, model=model) as agent:
@@ -252,7 +252,7 @@ async def test_a_summary_says_again_which_sub_agents_are_at_work(workspace: Path
     assert any(isinstance(each, Summary) and "slow log" in each.text for each in stored)
 
 
-async def test_a_turn_that_is_shortened_does_not_forget_its_sub_agents(workspace: Path) -> None:
+async def test_compaction_keeps_the_running_sub_agents(workspace: Path) -> None:
     """Between the start of a sub-agent and its end, and without anyone's asking for it."""
     gate = Gate("found it")
     too_long = ModelError("overflow", "too long")
