@@ -378,7 +378,7 @@ def test_a_text_of_several_lines_does_not_follow_a_here_document(here: Path) -> 
     assert found.doubt.code == "heredoc"
 
 
-def test_a_rebuilt_command_is_not_endless() -> None:
+def test_the_length_of_a_rebuilt_command_is_limited() -> None:
     rebuilt = Rebuilt()
     rebuilt.put("x" * MAX_CHARS)
     with pytest.raises(Doubt):

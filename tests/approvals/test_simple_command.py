@@ -41,7 +41,7 @@ def code_of(command: str, here: Path) -> str:
     return found.doubt.code
 
 
-def test_a_program_is_told_with_all_that_is_known(here: Path) -> None:
+def test_a_program_is_described_with_all_that_is_known(here: Path) -> None:
     (segment,) = fine("A=1 ls -l 'a b' *.c ~/x", here).segments
     assert (segment.text, segment.builtin) == ("A=1 ls -l 'a b' *.c ~/x", "")
     (program,) = segment.programs
@@ -58,7 +58,7 @@ def test_a_program_is_told_with_all_that_is_known(here: Path) -> None:
     assert program.script == ()
 
 
-def test_a_script_is_told_with_its_interpreters(here: Path) -> None:
+def test_a_script_is_described_with_its_interpreters(here: Path) -> None:
     (segment,) = fine("./run x", here).segments
     assert segment.programs[0].resolved == f"{here}/run"
     assert segment.programs[0].script == ("/usr/bin/env", "/usr/bin/sh")
@@ -127,7 +127,7 @@ def test_wrappers_are_looked_through(
         assert found.rebuilt == rebuilt.format(here=here)
 
 
-def test_each_wrapper_has_its_own_words(here: Path) -> None:
+def test_each_wrapper_has_its_own_syntax(here: Path) -> None:
     outer, inner = fine("timeout -k 3 5 ls -l", here).segments[0].programs
     assert [arg.text for arg in outer.argv] == ["timeout", "-k", "3", "5"]
     assert [arg.text for arg in inner.argv] == ["ls", "-l"]

@@ -26,7 +26,7 @@ def test_what_runs_other_programs_is_never_allowed_by_a_skill() -> None:
     assert [path for path in FINE if is_too_much(path)] == []
 
 
-def test_a_link_to_an_interpreter_is_one(tmp_path: Path) -> None:
+def test_a_link_to_an_interpreter_is_never_allowed_by_a_skill(tmp_path: Path) -> None:
     (tmp_path / "harmless").symlink_to("/bin/sh")
     assert is_too_much(str(tmp_path / "harmless"))
 
