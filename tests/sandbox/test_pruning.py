@@ -89,7 +89,7 @@ async def test_the_settings_have_an_effect(
     assert [idle.exists(), old.exists()] == left
 
 
-async def test_there_is_a_pause_between_two_rounds(workspace: Path) -> None:
+async def test_sandboxes_are_pruned_at_intervals(workspace: Path) -> None:
     await run(workspace)
     [stamp] = stamps()
     idle = make("idle", used_s=25 * HOUR_S)
