@@ -59,7 +59,7 @@ def target_of(ground: Ground) -> Target:
     return Target("127.0.0.1", ground.port, secret=TOKEN)
 
 
-async def test_it_gives_up_after_a_while_and_says_what_to_type(
+async def test_reconnecting_ends_with_an_error_that_names_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway_link, "GIVE_UP_S", 0.0)

@@ -412,9 +412,7 @@ def test_a_sandbox_in_use_is_not_removed(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     "args", [(), ("--all", "--agent", "a"), ("x", "--all"), ("nope",), ("../x",), ("",)]
 )
-def test_what_to_remove_must_be_said_once_and_exist(
-    sandbox: Sandbox, args: tuple[str, ...]
-) -> None:
+def test_remove_needs_exactly_one_existing_target(sandbox: Sandbox, args: tuple[str, ...]) -> None:
     assert sandbox("recreate", *args).code == 2
 
 
@@ -434,7 +432,7 @@ def test_a_sandbox_belongs_to_its_session_or_agent_alone() -> None:
     assert is_meant(named, name=None, agent="a")
 
 
-def test_a_backend_that_cannot_be_reached_is_told(sandbox: Sandbox) -> None:
+def test_an_unreachable_backend_is_reported(sandbox: Sandbox) -> None:
     configure(mode="all", backend="ssh")
     done = sandbox("list", "--json")
     assert done.json == []

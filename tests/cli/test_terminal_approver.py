@@ -276,7 +276,7 @@ def test_what_was_typed_before_the_question_is_not_an_answer(
     assert "alpha" not in screen.shown
 
 
-def test_the_reason_of_a_no_is_told_to_the_model(read: Open) -> None:
+def test_the_reason_of_a_denial_reaches_the_model(read: Open) -> None:
     screen = read()
     screen.type(b"r")
     screen.until("Why not? ")
@@ -337,7 +337,7 @@ def test_being_ended_at_the_question_leaves_the_terminal_as_it_was(read: Open, n
     assert screen.is_as_before()
 
 
-def test_a_terminal_that_goes_away_is_a_no(execute: Open, workspace: Path) -> None:
+def test_a_closed_terminal_is_a_denial(execute: Open, workspace: Path) -> None:
     screen = execute("touch made")
     assert screen.hang_up() != 0
     assert not (workspace / "made").exists()
@@ -355,7 +355,9 @@ def test_an_answer_from_elsewhere_ends_the_question(execute: Open, workspace: Pa
     assert screen.is_as_before()
 
 
-def test_a_command_is_shown_with_all_a_person_needs(execute: Open, workspace: Path) -> None:
+def test_the_prompt_shows_everything_a_person_needs_to_decide(
+    execute: Open, workspace: Path
+) -> None:
     screen = execute("touch made | head -n 1", size=(200, 40))
     screen.type(b"n")
     assert screen.end() == 3
