@@ -41,7 +41,7 @@ async def test_no_race_changes_anything_outside(tmp_path: Path) -> None:
     await raced(race_changes, tmp_path, scaled(1_000))
 
 
-async def test_nor_where_the_kernel_does_not_help(tmp_path: Path) -> None:
+async def test_races_do_not_escape_without_help_of_the_kernel(tmp_path: Path) -> None:
     with resolving_by_hand():
         await raced(race_reads, tmp_path / "reads", scaled(3_000))
         await raced(race_lists, tmp_path / "lists", scaled(3_000))
