@@ -267,7 +267,7 @@ NAMED = {
 
 @pytest.mark.parametrize("is_mounted", [False, True])
 @pytest.mark.parametrize("command", NAMED)
-def test_new_repositories_are_reported_and_left_alone(
+def test_new_protected_files_are_reported_and_left_alone(
     ws: Path, watch: ProtectedFiles, mounted: ProtectedFiles, command: str, is_mounted: bool
 ) -> None:
     watch = mounted if is_mounted else watch

@@ -71,7 +71,7 @@ async def test_the_session_may_be_given_by_other_parameters(ground: Ground, name
     assert not (await ground.call(sessions_history, **given)).is_error
 
 
-async def test_messages_are_as_they_were_said(ground: Ground) -> None:
+async def test_messages_are_shown_unchanged(ground: Ground) -> None:
     made = ground.begin("main")
     ground.say(
         made,
@@ -245,7 +245,7 @@ async def test_a_session_that_may_not_be_seen_is_refused(ground: Ground) -> None
     assert not result.is_error
 
 
-async def test_an_unknown_session_is_told(ground: Ground) -> None:
+async def test_an_unknown_session_is_an_error(ground: Ground) -> None:
     ground.begin("work", "x")
     result = await ground.call(sessions_history, sessionKey="wrok")
     assert result.details["code"] == 404
@@ -257,7 +257,7 @@ async def test_a_session_that_is_not_stored_has_no_history(ground: Ground) -> No
     assert (details["messages"], details["totalMessages"]) == ([], 0)
 
 
-async def test_what_could_have_no_effect_is_refused(ground: Ground) -> None:
+async def test_parameters_without_effect_are_refused(ground: Ground) -> None:
     ground.begin("main", "hi")
     result = await ground.call(sessions_history, sessionKey="main", pendingBefore="3")
     assert "pendingBefore: not supported; pending messages" in result.as_text()
