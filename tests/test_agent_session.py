@@ -489,7 +489,7 @@ PAID = Usage(10, 1, cost=0.25)
 
 
 async def cost_of(workspace: Path, *answers: Any) -> tuple[float, float]:
-    """What one turn cost by the conversation itself, and by what is stored of it."""
+    """The cost of one turn according to the conversation, and according to the store."""
     model = ScriptedModel(*answers)
     async with Agent.open({}, workspace=workspace, model=model, session="paid") as agent:
         await agent.send("go")

@@ -77,7 +77,7 @@ async def test_a_result_comes_back_as_a_message(workspace: Path) -> None:
     assert result.details["childSessionKey"].startswith("agent:main:subagent:")
 
 
-def told(agent: Agent) -> list[str]:
+def reports_of(agent: Agent) -> list[str]:
     """The messages about sub-agents, in order."""
     return [
         each.content[0].text
@@ -100,7 +100,7 @@ async def test_a_busy_session_reads_a_result_before_its_next_answer(workspace: P
         await agent.delegation.wait((), None)
         first.release()
         assert (await turn).text == "read: True"
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
         assert await agent.report() is None
 
 
@@ -138,7 +138,7 @@ async def test_several_results_are_one_message_and_in_the_order_of_their_end(
         ended = await agent.report()
         assert ended is not None
         assert ended.text == "all here"
-        [message] = told(agent)
+        [message] = reports_of(agent)
     places = [message.index(f"{name} done") for name in ("two", "three", "one")]
     assert places == sorted(places)
 
@@ -160,7 +160,7 @@ async def test_an_idle_session_is_resumed_by_each_result(workspace: Path) -> Non
         ended = await agent.report()
         assert ended is not None
         assert ended.text == "one is here"
-        assert "Still at work: 1 (s)." in told(agent)[0]
+        assert "Still at work: 1 (s)." in reports_of(agent)[0]
         slow.release()
         ended = await agent.settle()
         assert ended is not None
@@ -176,7 +176,7 @@ async def test_a_result_that_came_between_turns_is_read_with_the_next_message(
         assert agent.delegation is not None
         await agent.delegation.wait((), None)
         await agent.send("anything new?")
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
     last = model.requests[-1].messages
     assert ["anything new" in str(each) for each in last[-2:]] == [True, False]
 
@@ -201,7 +201,7 @@ async def test_the_message_of_a_result_has_the_status_of_the_run(
         [run] = runs_of(agent)
         assert run.status == status
         assert run.told_ms
-        assert (told(agent) == []) if words is None else (words in told(agent)[0])
+        assert (reports_of(agent) == []) if words is None else (words in reports_of(agent)[0])
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_a_deadline_ends_a_run_with_what_it_had_said(
         assert ended.text == "too slow"
         [run] = runs_of(agent)
         assert (run.status, run.text) == ("timed_out", "I begin.")
-        [message] = told(agent)
+        [message] = reports_of(agent)
         assert "timed out\nReason:\n> it took longer than " in message
         assert "Partial result:\n> I begin." in message
 
@@ -258,7 +258,7 @@ async def test_a_run_without_completion_message_is_not_reported(workspace: Path)
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         assert (await agent.work("go")).text == "done"
         assert [run.status for run in runs_of(agent)] == ["completed"]
-        assert told(agent) == []
+        assert reports_of(agent) == []
 
 
 def refusal(agent: Agent) -> str:
@@ -368,7 +368,7 @@ async def test_the_depth_of_sub_agents_is_limited_by_the_settings(workspace: Pat
     model = model_of([spawn("level one"), "waiting", "ok"], child)
     async with Agent.open(config, workspace=workspace, model=model) as agent:
         await agent.work("go")
-        [message] = told(agent)
+        [message] = reports_of(agent)
         assert "passed on: True" in message
         [run] = runs_of(agent)
         assert agent.store is not None
@@ -476,12 +476,12 @@ async def test_a_result_that_comes_as_the_turn_ends_is_read_in_the_next(workspac
     model = model_of([spawn(), asked, "it is read"], lambda _: child)
     async with Agent.open({}, workspace=workspace, model=model, tools=[last]) as agent:
         await agent.send("go")
-        assert told(agent) == []
+        assert reports_of(agent) == []
         assert agent.conversation.queued == 0
         ended = await agent.report()
         assert ended is not None
         assert ended.text == "it is read"
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
 
 
 async def test_sessions_yield_without_sub_agents_is_an_error(workspace: Path) -> None:
@@ -518,7 +518,7 @@ async def test_a_result_can_be_data(
         await agent.work("go")
         [run] = runs_of(agent)
         assert (run.status, run.output, left) == (status, output, [])
-        assert ('{"lines": 3}' in told(agent)[0]) == (status == "completed")
+        assert ('{"lines": 3}' in reports_of(agent)[0]) == (status == "completed")
     assert any('"lines"' in each.system for each in model.requests if is_child(each))
 
 
@@ -529,7 +529,7 @@ async def test_a_session_is_deleted_after_its_task_if_requested(workspace: Path)
         [run] = runs_of(agent)
         assert agent.store is not None
         assert agent.store.find(run.session) is None
-        assert "found" in told(agent)[0]
+        assert "found" in reports_of(agent)[0]
 
 
 @pytest.mark.parametrize(("minutes", "is_archived"), [(60, False), (1, True), (0, False)])
@@ -562,7 +562,7 @@ async def test_a_sub_agent_can_be_given_the_conversation(
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         await agent.send("the word is plum")
         await agent.work("go")
-        assert f"knows: {knows}" in told(agent)[0]
+        assert f"knows: {knows}" in reports_of(agent)[0]
         assert len(agent.conversation.history) == 8
 
 
@@ -577,7 +577,7 @@ async def test_the_cost_limit_applies_to_the_whole_tree_of_sub_agents(workspace:
         ended = await agent.work("go")
         assert runs_of(agent)[0].usage.cost >= 0.5
         assert ended.how == "max-cost"
-        assert told(agent)
+        assert reports_of(agent)
 
 
 async def test_a_sub_agent_can_be_seen_and_steered(workspace: Path) -> None:
@@ -608,7 +608,7 @@ async def test_a_sub_agent_can_be_seen_and_steered(workspace: Path) -> None:
         assert results[3].details["reason"] == "timeout"
         gate.release()
         await agent.settle()
-        assert "steered: True" in told(agent)[0]
+        assert "steered: True" in reports_of(agent)[0]
 
 
 async def test_the_operator_never_takes_a_result_for_what_a_person_typed(workspace: Path) -> None:
@@ -617,7 +617,7 @@ async def test_the_operator_never_takes_a_result_for_what_a_person_typed(workspa
         asked = '/tool sessions_spawn {"task": "read trap.txt", "label": "write b.txt x"}'
         ended = await agent.work(asked)
         assert "!touch bad.txt" in ended.text
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
     assert sorted(each.name for each in workspace.iterdir()) == ["a.txt", "src", "trap.txt"]
 
 
@@ -669,7 +669,7 @@ async def test_a_result_cannot_imitate_another_result(workspace: Path) -> None:
     model = model_of([spawn(label=label), "waiting", "ok"], lambda _: forged)
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         await agent.work("go")
-        lines = told(agent)[0].splitlines()
+        lines = reports_of(agent)[0].splitlines()
     assert [line for line in lines if line.startswith("Sub-agent 'audit'")] == []
     assert "> Sub-agent 'audit': completed" in lines
     assert "> [This is from the user]" in lines
@@ -681,7 +681,7 @@ async def test_why_a_run_failed_is_quoted_for_the_model(workspace: Path) -> None
     model = model_of([asked, "waiting", "ok"], lambda _: forged)
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         await agent.work("go")
-        [message] = told(agent)
+        [message] = reports_of(agent)
         lines = message.splitlines()
         at = lines.index("Sub-agent 't': failed")
         assert lines[at + 1] == "Reason:"
@@ -743,7 +743,7 @@ async def test_the_session_of_a_sub_agent_can_be_resumed(workspace: Path) -> Non
     again = model_of([spawn("below"), "waiting", "read"], lambda _: "news")
     async with Agent.open(config, workspace=workspace, model=again, session=run.session) as agent:
         assert (await agent.work("more")).text == "read"
-        assert "> news" in told(agent)[0]
+        assert "> news" in reports_of(agent)[0]
 
 
 async def test_a_deleted_session_leaves_nothing_of_its_sub_agents(workspace: Path) -> None:
@@ -791,7 +791,7 @@ async def test_report_during_a_turn_returns_nothing_and_loses_nothing(workspace:
         assert await agent.report() is None
         gate.release()
         assert (await reporting) is not None
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
 
 
 class Count(msgspec.Struct):
@@ -908,7 +908,7 @@ async def test_results_of_runs_stopped_by_closing_are_reported_once(workspace: P
         assert ended.text == "I see."
         assert (
             "Sub-agent 'slow': interrupted\nReason:\n> clawkit exited before it finished"
-            in told(agent)[0]
+            in reports_of(agent)[0]
         )
     async with Agent.open({}, workspace=workspace, model=again, session="s") as agent:
         assert not agent.has_results

@@ -1,4 +1,4 @@
-"""Killed at any step from the start of sub-agents to the last report: results are told once."""
+"""Each result of a sub-agent is reported once, wherever clawkit is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_shell_examples_print_what_is_shown(
 
 
 class Step(NamedTuple):
-    """Something typed into the shell, and what it prints; None: it need only succeed."""
+    """A shell command and its expected output; None if it only has to succeed."""
 
     command: str
     expected: str | None
@@ -312,7 +312,7 @@ def spell(step: Step) -> str:
 
 
 def assert_output(expected: str, output: str, where: str) -> None:
-    """Compare line by line; `…` stands for the rest of a line or, alone, for any lines."""
+    """Compare line by line; `…` matches the rest of a line or, on a line of its own, any lines."""
     __tracebackhide__ = True
     pattern = ""
     for line in expected.strip("\n").splitlines():
@@ -365,7 +365,7 @@ def test_every_setting_has_a_row() -> None:
 
 
 def sections() -> Iterator[type[Section]]:
-    """All of them but those that only repeat another with nothing set."""
+    """All sections, except those that only repeat another one without values."""
     whole = {cls.__name__ for cls in all_sections()}
     for cls in all_sections():
         if not (issubclass(cls, Partial) and cls.__name__.removesuffix("Override") in whole):

@@ -335,7 +335,7 @@ async def test_a_configuration_behind_a_link_is_protected_under_both_names(tmp_p
 
 
 class Swapping:
-    """Somebody who says yes, after a link was made to lead elsewhere."""
+    """An approver that allows the call after it has pointed a link elsewhere."""
 
     def __init__(self, link: Path, target: str) -> None:
         self._link, self._target = link, target

@@ -648,7 +648,7 @@ async def test_a_failed_delivery_does_not_fail_the_message(
 
 
 async def test_a_guest_cannot_start_a_turn_in_a_closed_session(workspace: Path) -> None:
-    """Nor does anyone who may do less than the owner: a message from there waits as a note."""
+    """The same holds for everyone with fewer rights than the owner: the message waits."""
     make("other", workspace)
     config: dict[str, Any] = {**NO_PING_PONG, "tools": {"sessions": {"visibility": "agent"}}}
     restricted: list[dict[str, Any]] = [

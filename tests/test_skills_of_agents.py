@@ -25,8 +25,8 @@ def mine() -> Path:
     return Path(os.environ["CLAWKIT_HOME"]) / "skills"
 
 
-def said(model: ScriptedModel) -> str:
-    """What the model was told last by the person."""
+def last_user_text(model: ScriptedModel) -> str:
+    """The last user message that the model received."""
     first = next(each for each in reversed(model.requests[-1].messages) if isinstance(each, User))
     assert isinstance(first.content[0], Text)
     return first.content[0].text
@@ -237,13 +237,13 @@ async def test_people_invoke_skills_with_a_slash(workspace: Path, mine: Path) ->
     for line, words in INVOKED:
         model = ScriptedModel("ok")
         await ask(model, workspace, text=line)
-        assert said(model).startswith("Use the skill '")
-        assert words in said(model)
-    assert str(file.parent.parent) in said(model)
+        assert last_user_text(model).startswith("Use the skill '")
+        assert words in last_user_text(model)
+    assert str(file.parent.parent) in last_user_text(model)
     for line in NOT_INVOKED:
         model = ScriptedModel("ok")
         await ask(model, workspace, text=line)
-        assert said(model) == line
+        assert last_user_text(model) == line
 
 
 KEYS = {"skills": {"entries": {"weather": {"apiKey": "hunter2-abcdef", "env": {"MODE": "soft"}}}}}

@@ -1,4 +1,4 @@
-"""Atomic files, with failures made by the system and not by stand-ins."""
+"""Atomic files, with real failures of the system instead of mocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mode_of(path: Path) -> int:
 
 
 def run_child(code: str, *args: str) -> str:
-    """Runs code in a process of its own, so that limits and a changed user stay there."""
+    """Runs code in its own process, so that limits and a changed user affect nothing else."""
     done = subprocess.run(
         [sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, timeout=60
     )
@@ -434,7 +434,7 @@ def test_a_lock_file_of_another_user_or_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_may_have_any_mode(tmp_path: Path) -> None:
-    """Some file systems have no modes, and its content means nothing."""
+    """Some file systems have no modes, and the content of a lock file does not matter."""
     path = tmp_path / "file.lock"
     path.touch()
     path.chmod(0o666)

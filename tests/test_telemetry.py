@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 
 class Collector:
-    """Receives spans over HTTP; can be told to never answer, or to never stop."""
+    """Receives spans over HTTP; can be configured to never answer, or to answer endlessly."""
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []

@@ -1,4 +1,4 @@
-"""What is said to an agent while it works: modes, limits, and what can be taken back."""
+"""Messages to an agent during a turn: modes, limits, and withdrawing them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words(message: object) -> str:
     return "|".join(part.text for part in parts if isinstance(part, Text))
 
 
-def said(agent: Agent) -> list[str]:
+def user_texts(agent: Agent) -> list[str]:
     return [words(each) for each in agent.conversation.history if isinstance(each, User)]
 
 
@@ -58,7 +58,7 @@ async def test_the_configured_mode_decides_how_a_message_is_queued(
         ended = [await each for each in (first, *posted)]
         assert len({id(each) for each in ended}) == turns
         assert len([each for each in events if isinstance(each, TurnEnded)]) == turns
-        assert "".join(said(agent)).replace("|", "") == "goonetwo"
+        assert "".join(user_texts(agent)).replace("|", "") == "goonetwo"
         steering = [each.steering for each in events if isinstance(each, MessageAdded)]
         assert (True in steering) == (turns == 1)
 
@@ -122,7 +122,7 @@ async def test_queued_messages_can_be_listed_and_withdrawn(workspace: Path) -> N
         gate.release()
         await turn
         await agent.settle()
-        assert said(agent) == ["go"]
+        assert user_texts(agent) == ["go"]
 
 
 async def test_a_full_queue_refuses_more(workspace: Path) -> None:
@@ -141,7 +141,7 @@ async def test_a_full_queue_refuses_more(workspace: Path) -> None:
         gate.release()
         await turn
         await agent.settle()
-        assert sorted(said(agent)) == ["go", "steered", "waits"]
+        assert sorted(user_texts(agent)) == ["go", "steered", "waits"]
 
 
 async def test_closing_ends_the_turn_and_fails_queued_messages(workspace: Path) -> None:

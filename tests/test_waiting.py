@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.agent.talking import Heard
-from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, spawn, told
+from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, reports_of, spawn
 
 from clawkit import Agent
 from clawkit.agent.events import Notice
@@ -38,9 +38,9 @@ async def test_the_deadline_resumes_a_session_and_says_what_is_still_at_work(
         await agent.send("go")
         assert details(agent)["status"] == "yielded"
         work = asyncio.ensure_future(agent.settle())
-        while not told(agent):
+        while not reports_of(agent):
             await asyncio.sleep(0.01)
-        [message] = told(agent)
+        [message] = reports_of(agent)
         assert "not from the user: your timeout" in message
         assert "Still at work: 1\n- 'slow' (run " in message
         assert "): running for " in message
@@ -48,7 +48,7 @@ async def test_the_deadline_resumes_a_session_and_says_what_is_still_at_work(
         ended = await work
         assert ended is not None
         assert ended.text == "All read."
-        assert "Sub-agent 'slow': completed" in told(agent)[1]
+        assert "Sub-agent 'slow': completed" in reports_of(agent)[1]
         last = [each for each in agent.conversation.history if isinstance(each, User)][1]
         assert last.source is not None
         assert (last.source.kind, last.source.runs) == ("subagent", ())
@@ -78,7 +78,7 @@ async def test_a_result_before_the_deadline_resumes_it_once(workspace: Path) -> 
         await asyncio.sleep(0.4)
         assert heard == 0
         assert not agent.has_results
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
 
 
 async def test_an_idle_chat_is_notified_at_the_deadline(workspace: Path) -> None:
@@ -104,7 +104,7 @@ async def test_a_message_of_a_person_resumes_the_session_and_ends_the_wait(works
         assert (await agent.send("hello")).text == "Yes?"
         await asyncio.sleep(2 * SOON)
         assert not agent.has_results
-        assert told(agent) == []
+        assert reports_of(agent) == []
         gate.release()
         await agent.settle()
 
@@ -129,10 +129,10 @@ async def test_results_that_have_already_arrived_are_read_in_the_same_turn(
         assert (await turn).text == "one is read"
         assert details(agent)["status"] == "already_pending"
         assert [each["label"] for each in details(agent)["pendingChildren"]] == ["slow"]
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
         slow.release()
         await agent.settle()
-        assert len(told(agent)) == 2
+        assert len(reports_of(agent)) == 2
 
 
 async def test_a_wait_includes_sub_agents_started_in_the_same_message(workspace: Path) -> None:
@@ -148,7 +148,7 @@ async def test_a_sub_agent_that_ends_without_an_answer_is_not_waited_for(workspa
     model = model_of([spawn(), yields(), "Nothing to say."], lambda _: "ANNOUNCE_SKIP")
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         assert await agent.run("go") == "Nothing to say."
-        [message] = told(agent)
+        [message] = reports_of(agent)
         assert "had nothing to report" in message
 
 
@@ -171,7 +171,7 @@ async def test_a_sub_agent_waits_with_a_deadline_and_takes_no_slot(workspace: Pa
     model = model_of([spawn("upper"), yields(), "all done"], child)  # both levels wait
     async with Agent.open(config, workspace=workspace, model=model) as agent:
         assert await agent.run("go") == "all done"
-        assert "> upper done" in told(agent)[0]
+        assert "> upper done" in reports_of(agent)[0]
     said = [last_text(each) for each in model.requests if is_child(each)]
     assert any("Still at work: 1\n- 'leaf'" in each for each in said)
 

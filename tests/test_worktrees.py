@@ -1,4 +1,4 @@
-"""Worktrees of sub-agents: what is checked out, what is reported, and what a hostile one can do."""
+"""Worktrees of sub-agents: what is checked out, what is reported, and attacks by hostile ones."""
 
 from __future__ import annotations
 
@@ -333,7 +333,7 @@ def test_git_cannot_be_led_to_files_outside_the_repository(
 
 
 def test_errors_of_git_are_not_passed_on(repository: Path) -> None:
-    """Git quotes files in them: here one that it can read."""
+    """Errors of git quote files, in this test one that it can read."""
     tree = git(repository, "rev-parse", "HEAD^{tree}").strip()
     (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
     worktree = plan_worktree(str(repository), "agent:main:s")

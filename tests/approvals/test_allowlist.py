@@ -40,7 +40,7 @@ HOME = "/home/me"
 
 
 def program(line: str, **fields: Any) -> Program:
-    """A call as it is typed, of what is in /usr/bin unless said otherwise."""
+    """A call as typed, of a program in /usr/bin by default."""
     words = shlex.split(line)
     argv = tuple(Arg(each.removeprefix("glob:"), glob=each.startswith("glob:")) for each in words)
     path = words[0] if words[0].startswith("/") else f"/usr/bin/{words[0]}"

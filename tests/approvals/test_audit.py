@@ -67,7 +67,7 @@ def fill(file: Path, *names: str, **fields: Any) -> None:
 
 
 def refuse(file: Path, name: str = "a") -> str:
-    """What is said when a record cannot be written."""
+    """The error when a record cannot be written."""
     with pytest.raises(ToolAuthorizationError) as refusal:
         fill(file, name)
     assert refusal.value.reason == "audit"

@@ -252,7 +252,7 @@ def rewrite_at_end(path: str) -> None:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Without the rights of root, whoever runs the tests."""
+    """Without the rights of root, even if root runs the tests."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(65534)
@@ -327,7 +327,7 @@ def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> No
                 begun.set()
 
     def bind_often() -> None:
-        """On a busy machine, nothing may be written meanwhile."""
+        """On a busy machine it may take several attempts until the file is being written."""
         for _ in range(50):
             bind(**{**facts, "scripts": [str(busy)]})
 

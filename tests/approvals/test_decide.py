@@ -1,4 +1,4 @@
-"""Whether a command may run: what it does against what is allowed."""
+"""The decision whether a command may run: its analysis compared with the rules."""
 
 from __future__ import annotations
 

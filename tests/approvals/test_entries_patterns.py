@@ -27,7 +27,7 @@ HOME = "/home/[me]"
 
 
 def program(resolved: str, real: str | None = None, name: str | None = None) -> Program:
-    """A program; called by its bare name unless said otherwise."""
+    """A program, called by its bare name by default."""
     bare = resolved.rpartition("/")[2]
     return Program((Arg(bare if name is None else name),), resolved, real or resolved, "/ws")
 

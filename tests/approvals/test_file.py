@@ -1,4 +1,4 @@
-"""The approvals document: what it says, what makes it useless, and who may change it when."""
+"""The approvals document: reading it, refusing invalid ones, and changing it safely."""
 
 from __future__ import annotations
 

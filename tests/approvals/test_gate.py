@@ -215,7 +215,7 @@ async def test_work_left_for_later_can_be_awaited(tmp_path: Path) -> None:
 
 
 class Counting(Person):
-    """A person who remembers what was asked."""
+    """An approver that records the questions."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)

@@ -15,7 +15,7 @@ from clawkit.approvals.types import Arg
 
 
 def code(command: str) -> str:
-    """The code of what is in doubt about a command; empty for an ordinary program."""
+    """The code of the doubt about a command; empty for an ordinary program."""
     argv = [Arg(word, glob="*" in word or "?" in word) for word in shlex.split(command)]
     found = look_through(frozenset({argv[0].text.rpartition("/")[2]}), argv)
     assert found is None or isinstance(found, Opaque)

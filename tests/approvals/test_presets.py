@@ -1,4 +1,4 @@
-"""Presets: which calls of a program are allowed, and what it gets."""
+"""Presets: which calls of a program they allow, and with which access."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that are understood start and write nothing but what was named: seen from outside."""
+"""Observes real commands: if understood, they start and write only what the analysis names."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_each_command_finds_the_files_as_they_were(place: Place) -> None:
 
 
 def change(make: Callable[[Program], Program]) -> Forge:
-    """Forge what is said of every program."""
+    """Change the analysis of every program."""
 
     def forge(analysis: Analysis) -> Analysis:
         def of(segment: Segment) -> Segment:

@@ -80,7 +80,7 @@ def meant(found: Analysis) -> list[object]:
 
 
 def run(command: str, here: Path) -> tuple[int, str, dict[str, str]]:
-    """How it ends, what it prints, and the files there are then."""
+    """The exit status, the output, and the files afterwards."""
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-c", command],
         cwd=here,

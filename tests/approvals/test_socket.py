@@ -76,7 +76,7 @@ async def served(
 
 
 async def send(path: str, data: bytes | dict[str, Any], *, half_close: bool = False) -> bytes:
-    """What comes back; nothing when the server hangs up."""
+    """The answer; empty if the server closes the connection."""
     if isinstance(data, dict):
         data = json.dumps({"token": TOKEN, **data}).encode() + b"\n"
     reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE)

@@ -219,7 +219,7 @@ def test_a_command_of_an_agent_changes_nothing(
 def test_no_command_for_what_an_agent_has_accepts_an_unknown_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Also if none is configured: what was meant for the main agent would be kept elsewhere."""
+    """Even if no agent is configured: data for the main agent must not be stored elsewhere."""
     home = Path(os.environ["CLAWKIT_HOME"])
     before = {*home.rglob("*")}
     with open(os.devnull) as nothing, monkeypatch.context() as patched:

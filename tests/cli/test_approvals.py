@@ -361,7 +361,7 @@ async def test_commands_of_agents_cannot_answer_for_a_person(
 
 @pytest.fixture
 def call(workspace: Path) -> Callable[[str], Done]:
-    """Call exec where there is no one to ask."""
+    """Call exec without an approver."""
 
     def execute(command: str) -> Done:
         params = json.dumps({"command": command})

@@ -459,7 +459,7 @@ async def test_messages_of_other_sessions_are_shown_as_such(
 async def test_a_command_that_starts_the_chat_asks_and_one_that_is_typed_does_not(
     chat: Open, config: Callable[..., str], workspace: Path
 ) -> None:
-    """What is given with the program may have been written by somebody else."""
+    """Arguments of the program may have been written by somebody else."""
     async with ScriptedServer() as server:
         screen = chat("!touch given", "--config", config(server))
         await screen.until(HINT)
@@ -475,7 +475,7 @@ async def test_a_command_that_starts_the_chat_asks_and_one_that_is_typed_does_no
 async def test_a_typed_command_shows_its_own_output_and_nothing_meant_for_a_model(
     chat: Open,
 ) -> None:
-    """The operator is no exception: what is typed is not asked about."""
+    """This holds for the offline model as well: typed commands need no approval."""
     screen = chat()
     await screen.until(READY)
     await screen.say("!seq 1 5000; (exit 3)")
@@ -701,7 +701,7 @@ def no_search_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_search_keys")
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 async def test_a_search_that_is_typed_does_not_choose_a_service(chat: Open, term: str) -> None:
-    """Nothing is sent or saved before the person agrees, and a no is asked for once."""
+    """Nothing is sent or saved before the person agrees, and the question is asked only once."""
     screen = chat(TERM=term)
     asks, no = ("means no):", "n\n") if term == "dumb" else (HINT, "n")
     await screen.until("\n>" if term == "dumb" else READY)

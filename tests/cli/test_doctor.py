@@ -1,4 +1,4 @@
-"""`clawkit doctor`: what is missing or wrong, and what to type."""
+"""`clawkit doctor`: problems, and the commands that fix them."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ SECRET = "sk-0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 
 
 class Found:
-    """What the doctor said, and how it ended."""
+    """The output and the exit code of the doctor."""
 
     def __init__(self, code: int, out: str) -> None:
         self.code = code

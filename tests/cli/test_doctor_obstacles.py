@@ -94,7 +94,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def look(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, tuple[str, str]]]:
-    """How the doctor ended, and what is wrong with home and sessions and what to do."""
+    """The exit code of the doctor, and its findings and advice about home and sessions."""
     with pytest.raises(SystemExit) as end:
         run(["doctor", "--json"])
     found: list[Any] = json.loads(capsys.readouterr().out)["findings"]

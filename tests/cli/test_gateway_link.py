@@ -26,7 +26,7 @@ from clawkit.ui.line_chat import run_plain
 
 
 class Follower(SessionFollower):
-    """Keeps what it is told."""
+    """Records what it receives."""
 
     error: ToolError | None = None
 

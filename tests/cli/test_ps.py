@@ -33,7 +33,7 @@ pytestmark = TOGETHER
 
 
 def test_these_tests_run_in_one_worker(request: pytest.FixtureRequest) -> None:
-    """A worker that knows nothing of groups would let them end each other's commands."""
+    """Without groups, tests in several workers would end each other's commands."""
     if request.config.getoption("loadgroup", False):
         assert request.node.nodeid.endswith("@records")
 
@@ -476,7 +476,7 @@ def test_a_command_of_another_user_is_not_ended() -> None:
 
 
 async def type_outside(*args: str) -> tuple[int, str]:
-    """Run clawkit as a program while another one runs here."""
+    """Run clawkit as a separate process while another one runs in this process."""
     process = await asyncio.create_subprocess_exec(*PROGRAM, *args, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     return process.returncode or 0, out.decode()

@@ -46,7 +46,7 @@ class InShell:
 
 
 class Terminal:
-    """Clawkit in a terminal of its own, and somebody who types."""
+    """Clawkit in its own terminal, with typed input."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Arguments of programs: an error names the argument and says what it must be."""
+"""Arguments of the library: an error names the argument and what is expected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules, and a person who decides."""
+"""Rules, and the approval of a person."""
 
 from __future__ import annotations
 

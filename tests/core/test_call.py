@@ -96,7 +96,7 @@ async def test_bad_parameters_are_a_result_and_nothing_runs() -> None:
 
 
 class MuteError(Exception):
-    """An exception that cannot even say what it is."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise ValueError("no")

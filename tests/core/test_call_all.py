@@ -237,7 +237,7 @@ def by_target(verdict: Deny | Ask) -> Callable[..., Deny | Ask | None]:
 
 @pytest.fixture
 def linking(tmp_path: Path) -> Callable[..., Run]:
-    """A run with a tool that makes a link to a secret and one that shows what is there."""
+    """A run with one tool that creates a link to a secret and one that reads the link."""
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "key").write_text("the key")
 

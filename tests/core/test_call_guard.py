@@ -1,4 +1,4 @@
-"""Somebody who looks at every call, before and after."""
+"""The guard that sees every call before and after it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clawkit.core.tool import Effect, Kind, Tool
 
 
 class Watcher:
-    """Lets calls pass, or not, and remembers what it saw."""
+    """A guard that allows or refuses calls, and records them."""
 
     def __init__(self, refusing: str = "") -> None:
         self.refusing = refusing

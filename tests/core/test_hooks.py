@@ -24,7 +24,7 @@ from clawkit.errors import RegistryError
 
 
 class Probe:
-    """A tool that keeps what it was given."""
+    """A tool that records its parameters."""
 
     def __init__(self) -> None:
         self.ran: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ class Probe:
 
 
 class Yes:
-    """Somebody who allows everything, and keeps the questions."""
+    """An approver that allows everything, and records the questions."""
 
     def __init__(self) -> None:
         self.requests: list[Question] = []

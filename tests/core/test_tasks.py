@@ -17,7 +17,7 @@ from clawkit.core.tasks import _Threads, bounded, in_thread, unbroken
 
 @pytest.fixture(autouse=True)
 def _own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads of an earlier test may be untraced, and would hide what is covered here."""
+    """Threads of an earlier test may not be traced, which would reduce the coverage."""
     monkeypatch.setattr(tasks, "_threads", _Threads())
 
 

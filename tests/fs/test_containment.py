@@ -214,7 +214,7 @@ def test_a_directory_moved_out_while_it_is_walked_shows_nothing_of_the_outside(
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """What is known of the kernel is asked anew."""
+    """Forget what was detected about the kernel."""
     containment._has_openat2.cache_clear()
     yield
     containment._has_openat2.cache_clear()

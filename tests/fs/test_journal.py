@@ -323,7 +323,7 @@ def plant(journals: Path, ws: Path, **other: Any) -> Path:
 
 
 def test_a_journal_in_a_safe_place_is_trusted(ws: Path, journals: Path) -> None:
-    """Or the tests below would show nothing."""
+    """Otherwise the tests below would prove nothing."""
     plant(journals, ws)
     recover(str(journals))
     assert not (ws / "a").exists()

@@ -1,4 +1,4 @@
-"""Masks must not take the place of the secrets that they stand for."""
+"""Masks must not be written in place of the secrets that they hide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pages of text: together they are the file, whatever it is made of."""
+"""Pages of text: joined together they are the file, whatever its content."""
 
 from __future__ import annotations
 

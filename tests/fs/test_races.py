@@ -1,4 +1,4 @@
-"""Nothing outside is reached, whatever is swapped while a path is looked up."""
+"""No file outside is reached while directories are replaced during a lookup."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Race = Callable[[Path, int], Awaitable[Tally]]
 
 
 async def raced(race: Race, place: Path, count: int) -> None:
-    """Both sides of the race were seen: otherwise it shows nothing. A busy machine may take several
-    rounds for that."""
+    """Both outcomes of the race must occur; otherwise it proves nothing. On a busy machine this
+    may take several rounds."""
     done = refused = 0
     for number in range(20):
         tally = await race(place / str(number), count)

@@ -1,4 +1,4 @@
-"""Containers, with a real engine: how they are made, kept, lost, replaced and removed."""
+"""Containers of a real engine: creating, keeping, losing, replacing and removing them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What containers may be made with."""
+"""The settings of containers."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class Ground:
 
 @pytest.fixture(scope="module")
 def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workspace of the cases, made once. Nothing in it depends on where it is."""
+    """The workspace of the cases, created once. Its content does not depend on its path."""
     place = tmp_path_factory.mktemp("fixture") / "ws"
     subprocess.run(["bash", str(HERE / "fixture.sh"), str(place)], check=True)
     return place

@@ -72,7 +72,7 @@ def watch(ws: Path, aside: Path) -> ProtectedFiles:
 
 @pytest.fixture
 def mounted(ws: Path, aside: Path) -> ProtectedFiles:
-    """For a backend that mounts what is found at this moment."""
+    """For a backend that mounts the protected files found at this moment."""
     watch = ProtectedFiles(str(ws), home="", aside=str(aside))
     watch.find(prevented=True)
     return watch
@@ -763,7 +763,7 @@ def test_links_out_are_not_followed(tmp_path: Path, ws: Path, watch: ProtectedFi
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory of an ordinary user, who is not permitted everything and who the test is."""
+    """A directory of an ordinary user, as whom the test runs."""
     place = Path(tempfile.mkdtemp())
     user = os.geteuid()
     if user == 0:

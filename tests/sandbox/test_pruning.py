@@ -33,7 +33,7 @@ def _whole_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(scope: str, *, created_s: float = 0, used_s: float = 0) -> Path:
-    """A sandbox that was made and last used that many seconds ago."""
+    """A sandbox that was created and last used the given numbers of seconds ago."""
     root = Path(os.environ["CLAWKIT_HOME"]) / "sandboxes" / slug_of(scope)
     (root / "cache").mkdir(parents=True)
     (root / "created").touch()

@@ -1,4 +1,4 @@
-"""The other end of the connection may say anything: here it is a program that does."""
+"""The other end of the connection may send anything: these tests use a program that does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two copies of a workspace become the same, and nothing is lost or written elsewhere."""
+"""Synchronizes two copies of a workspace; nothing is lost or written elsewhere."""
 
 from __future__ import annotations
 

@@ -629,7 +629,7 @@ async def test_progress_is_reported_during_the_command(workspace: Path) -> None:
 
 
 async def shown_on_a_terminal(workspace: Path, command: str, awaited: str) -> Any:
-    """The last update of a command, which goes on until one shows what is awaited."""
+    """The last update of a command, which runs until one of them shows the expected text."""
     events = Events()
 
     def note(event: Any) -> None:

@@ -49,7 +49,7 @@ async def process(kit: Toolkit, action: str, id_: str = "", **params: Any) -> Re
 
 
 async def poll_until(kit: Toolkit, id_: str, words: str) -> str:
-    """All that polls tell until the words are among it."""
+    """The output of polls until it contains the words."""
     told = ""
     async with asyncio.timeout(60):
         while words not in told:
@@ -61,7 +61,7 @@ async def poll_until(kit: Toolkit, id_: str, words: str) -> str:
 
 
 async def poll_to_end(kit: Toolkit, id_: str) -> Result:
-    """The poll that tells the end; its `aggregated` has what all of them told."""
+    """The poll that reports the end; its `aggregated` has the output of all of them."""
     told = ""
     async with asyncio.timeout(60):
         while True:
@@ -117,7 +117,7 @@ os.write(1, b"over\\r\\n")
 
 
 async def start_echo(kit: Toolkit, first: str = "", *, pty: bool) -> str:
-    """A program that asks its terminal for something and tells every byte it is sent."""
+    """A program that queries its terminal and prints every byte that it receives."""
     Path(kit.workspace, "echo.py").write_text(ECHO, encoding="utf-8")
     id_ = await start(kit, f"exec {sys.executable} echo.py '{first}'", pty=pty)
     await poll_until(kit, id_, "ready")

@@ -1,4 +1,4 @@
-"""read: what is in a file, page by page."""
+"""read: the content of a file, page by page."""
 
 from __future__ import annotations
 

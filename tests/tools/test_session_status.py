@@ -1,4 +1,4 @@
-"""session_status: who is running, where, with which model and tools."""
+"""session_status: agent, workspace, model and tools of a session."""
 
 from __future__ import annotations
 

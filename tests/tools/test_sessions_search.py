@@ -1,4 +1,4 @@
-"""sessions_search: what was said in all sessions that a run may see."""
+"""sessions_search: messages of all sessions that a run may see."""
 
 from __future__ import annotations
 

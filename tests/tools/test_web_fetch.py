@@ -54,7 +54,7 @@ async def trying(workspace: Path, *answers: bytes, **settings: Any) -> AsyncIter
 
 
 def content(result: Result) -> str:
-    """What is between the markers."""
+    """The text between the markers."""
     text = result.as_text()
     assert text.count("<<<EXTERNAL_UNTRUSTED_CONTENT id=") == 1, text
     return text.partition("\n---\n")[2].rpartition("\n<<<END_EXTERNAL")[0]

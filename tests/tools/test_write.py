@@ -198,7 +198,7 @@ async def test_values_of_settings_files_are_neither_lost_nor_shown(
 
 
 class RottenDisk:
-    """A file system that loses the end of what is written."""
+    """A file system that loses the end of written files."""
 
     def __init__(self, files: LocalFileSystem) -> None:
         self._files = files
