@@ -91,7 +91,7 @@ def transcript_of(talk: Conversation) -> Kept:
     return talk.transcript
 
 
-async def test_a_listener_that_fails_does_no_harm(kit: Toolkit, slow: Slow) -> None:
+async def test_an_exception_in_a_listener_does_not_stop_the_turn(kit: Toolkit, slow: Slow) -> None:
     def fail(_event: Event) -> None:
         raise BrokenPipeError
 
@@ -102,7 +102,7 @@ async def test_a_listener_that_fails_does_no_harm(kit: Toolkit, slow: Slow) -> N
     assert transcript_of(talk).messages == talk.history
 
 
-async def test_there_is_one_turn_at_a_time(kit: Toolkit) -> None:
+async def test_turns_do_not_overlap(kit: Toolkit) -> None:
     gate = Gate("first")
     talk = open_talk(kit, ScriptedModel(gate, "second"))
     turn = asyncio.create_task(talk.turn("one"))
@@ -196,7 +196,7 @@ async def test_a_summary_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> No
         (Assistant((), "refusal"), 1, "refused to answer"),
     ],
 )
-async def test_an_answer_that_says_nothing_is_not_an_answer(
+async def test_an_empty_answer_is_not_kept(
     kit: Toolkit, answer: Assistant, asked: int, said: str
 ) -> None:
     paid = Assistant(answer.content, answer.stop, usage=Usage(10, 1, cost=0.25))
@@ -315,7 +315,7 @@ async def test_a_conversation_that_gets_too_long_between_results_is_shortened(
         assert_consistent(request.messages)
 
 
-async def test_the_cost_is_looked_at_between_answers(kit: Toolkit, slow: Slow) -> None:
+async def test_the_cost_limit_is_checked_between_answers(kit: Toolkit, slow: Slow) -> None:
     slow.release.set()
     dear = Assistant((call("slow", id="1"),), "tool_calls", usage=Usage(1, 1, cost=0.7))
     talk = open_talk(kit, ScriptedModel(then=dear), limits=TurnLimits(max_cost=2.0))
@@ -376,7 +376,7 @@ async def test_a_turn_can_be_aborted_at_any_moment(kit: Toolkit, slow: Slow, see
         assert len([task for task in asyncio.all_tasks() if not task.done()]) == 1
 
 
-async def test_what_was_streamed_is_what_is_kept_of_an_aborted_answer(kit: Toolkit) -> None:
+async def test_the_streamed_part_of_an_aborted_answer_is_kept(kit: Toolkit) -> None:
     for pieces in range(1, 5):
         gate = Gate("one two three four five", after=pieces)
         talk = open_talk(kit, ScriptedModel(gate))
