@@ -241,7 +241,7 @@ async def test_modes(file: Path, mode: str) -> None:
         assert ground.gateway._tasks[-1].done() is (mode == "off")
 
 
-async def test_a_restart_is_asked_for_once_and_the_note_is_said_afterwards(file: Path) -> None:
+async def test_a_restart_is_requested_once_and_the_note_delivered_afterwards(file: Path) -> None:
     async with serve(str(file), ScriptedModel(then="ok")) as ground:
         peer, restarts = await ground.join(), []
         ground.gateway.on_restart = lambda: restarts.append(1)
