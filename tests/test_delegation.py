@@ -208,7 +208,7 @@ async def test_the_message_of_a_result_has_the_status_of_the_run(
     ("settings", "params"),
     [({}, {"runTimeoutSeconds": 0.3}), ({"runTimeoutSeconds": 1}, {})],
 )
-async def test_a_deadline_ends_a_run_with_what_it_had_said(
+async def test_a_deadline_ends_a_run_and_keeps_its_last_text(
     workspace: Path, settings: dict[str, Any], params: dict[str, Any]
 ) -> None:
     def child(request: Request) -> Answer:

@@ -488,7 +488,7 @@ def test_strings_in_data_can_be_masked_strictly() -> None:
     assert PLAIN.data({"line": "TOKEN=hunter2"}, strict=True) == {"line": "TOKEN=***"}
 
 
-def test_what_is_not_json_becomes_text() -> None:
+def test_values_that_are_not_json_become_text() -> None:
     assert PLAIN.data({1: {"x"}, "b": (1, f"Bearer {CANARY}")}) == {
         "1": "{'x'}",
         "b": [1, "Bearer CANARY…NARY"],
@@ -590,7 +590,7 @@ def test_long_hostile_text_is_masked_in_linear_time(piece: str) -> None:
     assert PLAIN.strict(masked) == masked
 
 
-def test_what_is_learned_is_masked_from_then_on() -> None:
+def test_learned_secrets_are_masked_from_then_on() -> None:
     redactor = Redactor(["first-value-of-mine"])
     text = "the plain-second-value is used"
     assert redactor.text(text) is text

@@ -358,7 +358,7 @@ def test_a_private_file_is_created_for_its_owner_only_and_opened_again(tmp_path:
     os.close(fd)
 
 
-def test_what_is_not_private_is_not_opened_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+def test_files_that_are_not_private_are_refused_with_advice(tmp_path: Path) -> None:
     for name in ("shared", "target"):
         (tmp_path / name).touch()
     (tmp_path / "shared").chmod(0o620)

@@ -275,7 +275,9 @@ async def test_spans_have_the_attributes_of_the_conventions(
     assert collector.resource["service.name"] == "mine"
 
 
-async def test_a_request_that_fails_says_why(collector: Collector, tmp_path: Path) -> None:
+async def test_a_failed_request_has_its_reason_in_the_span(
+    collector: Collector, tmp_path: Path
+) -> None:
     model = ScriptedModel(ModelError("billing", "no money for the violet vault"))
     ended = await turn(on(collector), tmp_path, model)
     assert ended.how == "error"
@@ -325,7 +327,9 @@ async def test_an_empty_answer_and_the_second_try_are_two_spans(
     assert (empty.has["error.type"], full.failed) == ("empty", False)
 
 
-async def test_what_is_aborted_ends_as_aborted(collector: Collector, tmp_path: Path) -> None:
+async def test_aborted_turns_have_spans_that_end_as_aborted(
+    collector: Collector, tmp_path: Path
+) -> None:
     begun = asyncio.Event()
 
     @tool
@@ -362,9 +366,7 @@ async def test_what_is_aborted_ends_as_aborted(collector: Collector, tmp_path: P
     assert first.trace != second.trace
 
 
-async def test_a_call_that_is_refused_says_who_refused(
-    collector: Collector, tmp_path: Path
-) -> None:
+async def test_a_refused_call_names_who_refused_it(collector: Collector, tmp_path: Path) -> None:
     hooks = Hooks()
     hooks.before(lambda _call: Deny("not today"), tools="double")
     model = ScriptedModel(calls(("double", {"number": 1}), ("no_such", {}), ("fails", {})), "So.")
@@ -376,9 +378,7 @@ async def test_a_call_that_is_refused_says_who_refused(
     assert kinds == {"double": "hook", "no_such": "404", "fails": "500"}
 
 
-async def test_nothing_that_was_said_or_done_is_sent_unless_asked_for(
-    collector: Collector, tmp_path: Path
-) -> None:
+async def test_content_is_not_sent_by_default(collector: Collector, tmp_path: Path) -> None:
     model = ScriptedModel([think("The amber key."), call("fails")], "The indigo sea.")
     await turn(on(collector), tmp_path, model, fails)
     assert len(collector.spans) == 4
@@ -513,9 +513,7 @@ async def test_a_sample_rate_of_zero_sends_nothing(collector: Collector, tmp_pat
     assert collector.spans == []
 
 
-async def test_spans_are_sent_while_the_conversation_goes_on(
-    collector: Collector, tmp_path: Path
-) -> None:
+async def test_spans_are_sent_during_the_conversation(collector: Collector, tmp_path: Path) -> None:
     config = on(collector, flushIntervalMs=1)
     model = ScriptedModel("Hi.")
     async with Agent.open(config, workspace=tmp_path, keep=False, model=model) as agent:
@@ -523,7 +521,7 @@ async def test_spans_are_sent_while_the_conversation_goes_on(
         await collector.asked.wait()
 
 
-async def test_the_command_goes_on_with_the_trace_of_its_environment(
+async def test_the_command_continues_the_trace_of_its_environment(
     collector: Collector, tmp_path: Path
 ) -> None:
     variables = {
@@ -706,7 +704,7 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
         (CaptureContent(enabled=True, output_messages=True), {}, True),
     ],
 )
-def test_content_is_captured_when_someone_says_so(
+def test_content_is_captured_if_configured(
     wanted: bool | CaptureContent | None, env: dict[str, str], expected: bool
 ) -> None:
     found = captured(Otel(capture_content=wanted), env)

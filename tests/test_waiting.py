@@ -197,7 +197,7 @@ async def test_the_acknowledgment_is_shown_to_the_user(workspace: Path) -> None:
         ({"waitFor": "sunset"}, "waitFor"),
     ],
 )
-async def test_what_cannot_be_waited_for_is_refused(
+async def test_invalid_waits_are_refused(
     workspace: Path, params: dict[str, Any], words: str
 ) -> None:
     model = model_of([call("sessions_yield", params), "ok"], lambda _: "7")

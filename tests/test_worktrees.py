@@ -256,7 +256,7 @@ def test_an_untracked_directory_is_refused_and_leaves_nothing(repository: Path) 
     assert not os.path.exists(worktree.place)
 
 
-def test_what_rules_deny_is_not_copied(repository: Path) -> None:
+def test_files_that_rules_deny_are_not_copied(repository: Path) -> None:
     worktree = plan_worktree(str(repository), "agent:main:s")
     with pytest.raises(ToolError, match=r"stricter about 'src/b.py' in the workspace"):
         make_worktree(worktree, lambda name: name == "src/b.py")

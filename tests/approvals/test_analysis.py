@@ -33,7 +33,7 @@ def test_a_command_is_split_in_order() -> None:
     )
 
 
-def test_what_was_understood_before_a_doubt_is_kept() -> None:
+def test_parts_before_a_doubt_are_kept() -> None:
     found = look("ls; echo x; eval y; pwd")
     assert [each.text for each in found.segments] == ["ls", "echo x"]
     assert found.doubt is not None

@@ -315,7 +315,7 @@ def test_what_cannot_be_read_may_be_a_program_but_no_script(public: Path) -> Non
             bind(**one_program(public, scripts=[str(program)]))
 
 
-def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> None:
+def test_a_file_that_is_being_written_is_refused(facts: Facts, tmp_path: Path) -> None:
     busy, begun, done = tmp_path / "busy", threading.Event(), threading.Event()
     with open(busy, "wb") as file:
         file.truncate(32 * 1024**2)

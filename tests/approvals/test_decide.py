@@ -158,7 +158,7 @@ def test_an_allowed_command_runs_as_it_was_understood_any_other_as_typed() -> No
     assert judge(LS, Policy("full", "off")).run == "typed"
 
 
-def test_what_the_shell_does_itself_is_allowed() -> None:
+def test_shell_builtins_are_allowed() -> None:
     decision = judge(analysis(Segment("cd /w", builtin="cd"), Segment("ls", (start("ls"),))))
     assert decision.verdict == "allow"
     [match] = decision.segments[0].results

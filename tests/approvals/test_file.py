@@ -248,7 +248,7 @@ def test_invalid_json_is_an_error_with_its_position(file: Path, case: str) -> No
     assert found.line >= 1
 
 
-def test_what_is_deep_but_not_too_deep_is_kept(file: Path) -> None:
+def test_data_below_the_depth_limit_is_kept(file: Path) -> None:
     assert read(file, nested(127)).exists
     write(file, nested(128))
     assert "128 levels" in str(problem(file))

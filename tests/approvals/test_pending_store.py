@@ -128,7 +128,7 @@ def deep(levels: int = 100_000) -> list[Any]:
         ({"command": "x" * MAX_QUESTION}, "the question is 2 MB, larger than 2 MB"),
     ],
 )
-def test_what_cannot_be_shown_is_not_asked(
+def test_questions_that_cannot_be_shown_are_not_asked(
     waiting: PendingStore, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ToolInputError, match=message):
@@ -231,7 +231,7 @@ def test_pending_questions_are_listed_oldest_first(waiting: PendingStore) -> Non
     assert [each.id for each in waiting.pending(NOW + 9)] == [early.id, late.id]
 
 
-def test_what_has_expired_is_not_listed_and_cannot_be_answered(waiting: PendingStore) -> None:
+def test_expired_questions_are_not_listed_and_cannot_be_answered(waiting: PendingStore) -> None:
     pending = add(waiting)
     assert [each.id for each in waiting.pending(NOW + MINUTE - 1)] == [pending.id]
     assert waiting.answer(pending.id, NOW + MINUTE - 1) is None
@@ -368,7 +368,7 @@ def test_the_system_clock_is_used_by_default(waiting: PendingStore) -> None:
     assert waiting.consume(fresh.id)
 
 
-def test_what_was_withdrawn_cannot_be_answered_nor_used(waiting: PendingStore) -> None:
+def test_withdrawn_questions_can_be_neither_answered_nor_used(waiting: PendingStore) -> None:
     pending, allowed = add(waiting), add(waiting)
     waiting.decide(allowed.id, ONCE, NOW)
     assert waiting.withdraw(pending.id, NOW)

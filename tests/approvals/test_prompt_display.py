@@ -171,7 +171,7 @@ def test_lines_of_a_command_stay_lines() -> None:
         ("'", []),
     ],
 )
-def test_what_could_mislead_is_pointed_out(command: str, said: list[str]) -> None:
+def test_misleading_text_is_pointed_out(command: str, said: list[str]) -> None:
     found = list(warnings_about(command))
     assert len(found) == len(said), found
     assert [words for words, warning in zip(said, found, strict=True) if words not in warning] == []

@@ -160,7 +160,7 @@ def test_each_wrapper_has_its_own_syntax(here: Path) -> None:
         ("cd sub; command cd", "builtin"),
     ],
 )
-def test_what_starts_anything_is_in_doubt(here: Path, command: str, code: str) -> None:
+def test_programs_that_start_anything_are_in_doubt(here: Path, command: str, code: str) -> None:
     assert code_of(command, here) == code
 
 
@@ -186,9 +186,7 @@ def test_what_starts_anything_is_in_doubt(here: Path, command: str, code: str) -
         ("printf '%s\\n' x", "printf", r"\printf '%s\n' x"),
     ],
 )
-def test_what_the_shell_does_itself_is_named(
-    here: Path, command: str, builtin: str, rebuilt: str
-) -> None:
+def test_shell_builtins_are_named(here: Path, command: str, builtin: str, rebuilt: str) -> None:
     found = fine(command, here)
     assert [(each.builtin, each.programs) for each in found.segments] == [(builtin, ())]
     assert found.rebuilt == rebuilt.format(here=here)

@@ -196,9 +196,7 @@ async def say_too_much(_question: Question) -> Answer:
         (say_too_much, "invalid answer: 'program' was not offered, only 'exact'"),
     ],
 )
-async def test_what_is_not_an_answer_is_not_sent_as_one(
-    path: str, handler: Handler, message: str
-) -> None:
+async def test_invalid_answers_are_not_sent(path: str, handler: Handler, message: str) -> None:
     async with served(path, handler):
         with pytest.raises(ToolError, match=message) as caught:
             await ask_over(path, TOKEN, PENDING, 60)
@@ -230,9 +228,7 @@ async def test_what_is_not_an_answer_is_not_sent_as_one(
         (b"x" * 200_000, "closed without an answer"),
     ],
 )
-async def test_what_is_not_an_answer_is_not_taken_for_one(
-    path: str, said: bytes, message: str
-) -> None:
+async def test_invalid_answers_are_not_accepted(path: str, said: bytes, message: str) -> None:
     with pytest.raises(ToolError, match=message):
         await ask_fake(path, said)
 

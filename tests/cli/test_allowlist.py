@@ -91,7 +91,7 @@ def test_an_empty_list_prints_a_hint(allowlist: Clawkit) -> None:
         ),
     ],
 )
-def test_what_is_added_is_stored(
+def test_an_added_entry_is_stored(
     allowlist: Clawkit, args: list[str], entry: dict[str, Any]
 ) -> None:
     done = allowlist("add", *args)
@@ -114,7 +114,7 @@ def test_the_list_shows_grants(allowlist: Clawkit) -> None:
     assert allowlist("list", "--json").json[0]["grants"] == {"read": ["/srv"]}
 
 
-def test_what_is_added_for_one_agent_is_for_that_one(allowlist: Clawkit) -> None:
+def test_an_entry_added_for_one_agent_applies_only_to_it(allowlist: Clawkit) -> None:
     added = allowlist("add", "ls", "--agent", "ann", "--json").json
     assert (added["added"], added["pattern"]) == (True, "ls")
     assert added["revision"] == read_document(approvals_file(os.environ)).revision

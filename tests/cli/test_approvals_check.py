@@ -106,7 +106,7 @@ def test_the_suggested_commands_allow_the_checked_command(check: Check) -> None:
     assert (done.code, done.out.split(",")[0]) == (0, "allow")
 
 
-def test_what_runs_is_shown_as_it_runs(check: Check, workspace: Path) -> None:
+def test_the_command_is_shown_as_it_would_run(check: Check, workspace: Path) -> None:
     done = check("head -3 < a.txt")
     assert done.code == 0
     assert done.out.startswith(

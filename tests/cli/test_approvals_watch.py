@@ -160,7 +160,7 @@ def test_being_ended_leaves_no_socket_behind(
     assert asked.returncode == 3
 
 
-def test_one_that_was_killed_is_replaced(
+def test_a_killed_watch_is_replaced(
     watch: Callable[[], Terminal], call: Call, socket: Path
 ) -> None:
     first = watch()

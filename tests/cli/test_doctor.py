@@ -490,7 +490,7 @@ def test_what_helps_the_file_tools_is_told(doctor: Doctor) -> None:
     assert "language servers: ruff, ty" in told
 
 
-def test_what_is_not_installed_is_a_warning(
+def test_programs_that_are_not_installed_are_a_warning(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find(name: str) -> None: ...

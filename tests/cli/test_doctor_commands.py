@@ -30,7 +30,7 @@ def say(text: str) -> list[tuple[str, str]]:
         ('{security: "deny"}', "clawkit config set tools.exec.security allowlist"),
     ],
 )
-def test_which_commands_run_is_told(settings: str, said: str) -> None:
+def test_the_doctor_reports_which_commands_run(settings: str, said: str) -> None:
     found = say(f"{{tools: {{exec: {settings}}}}}")
     assert [level for level, _ in found] == ["ok"]
     assert said in found[0][1]

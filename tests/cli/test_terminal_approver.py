@@ -207,7 +207,7 @@ def test_no_in_all_its_forms(read: Open, keys: bytes) -> None:
 
 
 @pytest.mark.parametrize("keys", [b"yes please", b"xy", b"y" * 9_000, b"1", b"\x1b[Z", b"\xff"])
-def test_what_is_pasted_or_unknown_answers_nothing(read: Open, keys: bytes) -> None:
+def test_pasted_or_unknown_input_answers_nothing(read: Open, keys: bytes) -> None:
     screen = read()
     screen.type(keys)
     screen.until(PROMPT)
@@ -262,9 +262,7 @@ def test_ctrl_c_at_a_question_of_a_chat_without_screen_ends_only_the_turn(
     assert not (workspace / "made").exists()
 
 
-def test_what_was_typed_before_the_question_is_not_an_answer(
-    terminal: Open, tmp_path: Path
-) -> None:
+def test_text_typed_before_the_question_is_not_an_answer(terminal: Open, tmp_path: Path) -> None:
     file = tmp_path / "clawkit.json5"
     file.write_text(ASK, encoding="utf-8")
     call = ("tools", "call", "read", '{"path": "a.txt"}', "--text", "--config", str(file))

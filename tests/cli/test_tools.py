@@ -131,7 +131,9 @@ def test_explain_in_words(cli: Cli, config: Callable[[str], str]) -> None:
     assert "tools.deny denies it with 'group:runtime'" in done.stdout
 
 
-def test_explain_says_which_binding_chose_the_agent(cli: Cli, config: Callable[[str], str]) -> None:
+def test_explain_shows_which_binding_chose_the_agent(
+    cli: Cli, config: Callable[[str], str]
+) -> None:
     file = config(
         "{agents: {list: [{id: 'support', tools: {deny: ['exec']}}]}, bindings: ["
         "{agentId: 'support', match: {channel: 'discord', accountId: 'work', guildId: 'G1',"
@@ -251,7 +253,7 @@ def test_run_answers_line_by_line_and_continues_after_a_bad_line(cli: Cli, works
     assert cli("tools", "run", str(workspace / "missing.jsonl")).returncode == 2
 
 
-def test_a_broken_configuration_ends_with_2_and_says_where(
+def test_a_broken_configuration_exits_with_2_and_names_the_line(
     cli: Cli, config: Callable[[str], str]
 ) -> None:
     file = config('{\n  tools: {\n    dney: ["exec"],\n    profile: "codign",\n  },\n}')

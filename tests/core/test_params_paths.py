@@ -89,7 +89,7 @@ def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
         ({"command": "</arg_value>"}, "only a leaked closing tag"),
     ],
 )
-def test_what_cannot_be_repaired_is_refused(raw: object, words: str) -> None:
+def test_parameters_that_cannot_be_repaired_are_refused(raw: object, words: str) -> None:
     with pytest.raises(ToolInputError, match=words):
         read(raw)
 

@@ -73,7 +73,7 @@ def test_every_spelling_becomes_one_plain_path(subtests: pytest.Subtests) -> Non
         "file://[::1/a",
     ],
 )
-def test_what_cannot_be_a_path_is_refused(path: str) -> None:
+def test_invalid_paths_are_refused(path: str) -> None:
     with pytest.raises(ToolInputError, match="is not a"):
         plain_path(path)
 

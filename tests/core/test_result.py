@@ -111,7 +111,7 @@ def test_the_details_decide_whether_a_call_failed(subtests: pytest.Subtests) -> 
             assert Result((), details).is_error is failed
 
 
-def test_what_a_tool_returns_becomes_a_result(subtests: pytest.Subtests) -> None:
+def test_return_values_become_results(subtests: pytest.Subtests) -> None:
     cases: Iterable[tuple[object, Result]] = [
         (Result.text("a"), Result.text("a")),
         ("plain", Result.text("plain")),

@@ -213,7 +213,7 @@ def test_without_a_limit_any_file_can_be_changed(tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_what_is_hidden_cannot_be_opened_by_any_name(tmp: Path, held: bool) -> None:
+def test_hidden_files_cannot_be_opened_by_any_name(tmp: Path, held: bool) -> None:
     reach = Roots(str(tmp / "ws"), held=held, hidden=[str(tmp / "ws" / "dir")])
     (tmp / "ws" / "dir" / "f").write_text("secret")
     (tmp / "ws" / "link").symlink_to("dir/f")

@@ -508,7 +508,7 @@ def test_without_a_command_nothing_is_reverted(ws: Path, watch: ProtectedFiles) 
     assert (ws / ".git/config").read_text() == "mine"
 
 
-def test_what_a_person_changed_between_commands_stays(ws: Path, watch: ProtectedFiles) -> None:
+def test_changes_of_a_person_between_commands_are_kept(ws: Path, watch: ProtectedFiles) -> None:
     run(watch, ws, "true")
     (ws / ".git/config").write_text("mine")
     (ws / ".git/hooks/pre-commit").unlink()
@@ -850,7 +850,7 @@ def test_a_mount_keeps_all_settings_in_the_home_directory(home: Path, aside: Pat
     assert [os.path.relpath(path, home) for path in found.pins] == [".local"]
 
 
-def test_what_was_moved_aside_is_not_looked_at(home: Path) -> None:
+def test_files_moved_aside_are_not_checked(home: Path) -> None:
     aside = home / "state/aside"
     watch = ProtectedFiles(str(home), home=str(home), aside=str(aside))
     (home / ".git").write_text("gitdir: elsewhere")

@@ -161,7 +161,7 @@ def test_each_call_removes_part_of_a_large_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0])
-def test_what_is_mounted_in_a_tree_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+def test_mounts_in_a_tree_keep_their_mode(tmp_path: Path, mode: int) -> None:
     tree, source = tmp_path / "tree", tmp_path / "source"
     (tree / "inner" / "mounted").mkdir(parents=True)
     (tree / "inner" / "mounted").chmod(mode)

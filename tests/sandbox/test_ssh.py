@@ -127,7 +127,7 @@ async def test_protected_files_and_links_to_the_outside_are_not_copied_back(
     assert ".git/config: not copied from the remote side" in exit_.note
 
 
-async def test_what_belongs_to_clawkit_is_not_uploaded(make: Make, workspace: Path) -> None:
+async def test_files_of_clawkit_are_not_uploaded(make: Make, workspace: Path) -> None:
     own = workspace / "home"
     own.mkdir()
     (own / "secret").write_text("key")

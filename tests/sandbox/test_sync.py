@@ -239,7 +239,7 @@ def test_a_scan_finds_files_directories_and_links_but_follows_none(root: Path) -
     assert found == {"d": DIRECTORY, "d/f": A, "run": file("b", 0o755), "l": link("/")}
 
 
-def test_what_is_hidden_is_not_scanned(root: Path) -> None:
+def test_hidden_files_are_not_scanned(root: Path) -> None:
     (root / "own").mkdir()
     (root / "own/secret").write_text("a")
     (root / "f").write_text("a")

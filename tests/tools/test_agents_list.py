@@ -85,7 +85,7 @@ async def test_an_agent_that_is_not_configured_may_start_any_too() -> None:
     assert details["agents"] == [{"id": "main", "configured": False}]
 
 
-async def test_it_takes_no_parameters() -> None:
+async def test_agents_list_takes_no_parameters() -> None:
     run = Run({"agents_list": TOOL}, "/")
     result = await call(run, CallRequest("agents_list", {"agentId": "x"}))
     assert result.details["code"] == 400

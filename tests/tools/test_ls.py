@@ -182,7 +182,7 @@ async def test_a_path_that_cannot_be_listed_is_an_input_error(
     assert (await ls(tmp_path, **params)).details["code"] == 400
 
 
-async def test_what_is_outside_is_refused(tmp_path: Path) -> None:
+async def test_paths_outside_are_refused(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc")
     for path in ("..", "/", "out", "~"):
         assert (await ls(tmp_path, path=path)).details["status"] == "blocked"

@@ -148,7 +148,7 @@ def test_other_names_of_actions_are_not_offered() -> None:
 
 
 @table("action", ACTIONS)
-def test_the_description_says_what_each_action_does(action: str) -> None:
+def test_the_description_explains_each_action(action: str) -> None:
     assert f" {action}: " in TOOL.description
 
 

@@ -121,7 +121,7 @@ async def test_messages_are_shown_unchanged(ground: Ground) -> None:
     }
 
 
-async def test_what_the_user_did_not_say_is_marked(ground: Ground) -> None:
+async def test_messages_not_written_by_the_user_are_marked(ground: Ground) -> None:
     made = ground.begin("main", "mine")
     ground.say(made, User((Text("done"),), source=Source("subagent", ("r1",))))
     messages = (await read(ground))["messages"]
