@@ -96,7 +96,7 @@ def assign(
 ) -> tuple[list[Expected], list[Start]]:
     """Match every start with a named program; returns the used programs and the unmatched
     starts."""
-    # Those without patterns first: a pattern could be anything.
+    # Programs without patterns first, because a pattern matches anything.
     order = sorted(range(len(named)), key=lambda index: named[index].wild)
     fits = [[index for index in order if _fits(start, named[index], scene)] for start in starts]
     holder: dict[int, int] = {}
@@ -145,12 +145,13 @@ def differences(analysis: Analysis, one: Run, other: Run, scene: Scene) -> list[
 
 
 def _status(run: Run) -> int:
-    """How it ended. Why a program could not be started depends on where it was looked for last."""
+    """How a command ended. Codes 126 and 127 count as one: why a program cannot be started depends
+    on where it was looked for last."""
     return 127 if run.status == 126 else run.status
 
 
 def _blur(text: str) -> list[str]:
-    """Lines without parts that depend on time and place, sorted, because the order of writers is
+    """The lines without what depends on time and place, sorted, because the order of writers is
     random."""
     return sorted(_BLURRED.sub("", text).split("\n"))
 
@@ -211,7 +212,7 @@ def _same_path(path: str, program: Program) -> bool:
 
 
 def _same_argv(argv: Sequence[str], named: Sequence[Arg | None]) -> bool:
-    """Whether arguments are the named ones; a pattern stands for one or more."""
+    """Whether the arguments are the named ones; a pattern matches one or more."""
     if not any(arg is not None and arg.glob for arg in named):
         return len(argv) == len(named) and all(
             arg is None or arg.text == text for text, arg in zip(argv, named, strict=True)

@@ -1,6 +1,6 @@
 """Runs in the sandbox: commands one after another, each in a fresh copy of the same files.
 
-It is given to Python as text, because nothing of the project is there.
+It is passed to Python as text, because the sandbox contains nothing of the project.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Desk:
         self._before = self._look()
 
     def _look(self) -> dict[str, tuple[int, ...]]:
-        """All that a command could change, and what shows that it did."""
+        """Everything that a command could change, with the facts that reveal a change."""
         found: dict[str, tuple[int, ...]] = {}
         waiting = [self._root, "/tmp"]
         while waiting:
@@ -131,7 +131,7 @@ class Desk:
         return found
 
     def _tidy(self) -> dict[str, str]:
-        """What has changed: by path, what is there now."""
+        """Restore the files. Returns what had changed: the content of each path before that."""
         now = self._look()
         if now == self._before:
             return {}
@@ -156,7 +156,7 @@ class Desk:
 
 
 def build_tree(root: str, tree: dict[str, dict[str, str]]) -> None:
-    """Make files, programs and links below a directory, all of them old."""
+    """Create files, programs and links below a directory, with an old modification time."""
     for kind, entries in tree.items():
         for name, value in entries.items():
             path = os.path.join(root, name)

@@ -1,4 +1,4 @@
-"""Makes commands: most of them ordinary, many odd, all of them near what can be understood."""
+"""Generates commands: mostly ordinary, many unusual, all close to what the parser supports."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from bench.shellproof_parts import (
 
 
 class Maker:
-    """Makes one command after another; the same seed makes the same ones."""
+    """Generates commands; the same seed gives the same ones."""
 
     def __init__(self, root: str, seed: int, understood: Callable[[str], bool]) -> None:
-        """`understood` tells whether a command is; most commands are made only of parts that
-        are, as a long one would hardly ever be otherwise."""
+        """`understood` tells whether the analysis understands a command. Most commands consist only
+        of parts that it understands, because otherwise hardly any long one would be understood."""
         self._root = root
         self._random = random.Random(seed)
         self._understood = understood
@@ -62,7 +62,7 @@ class Maker:
         return self._random.choice(choices)
 
     def _part(self, choices: Sequence[str], usage: str = "probe {}") -> str:
-        """One of many parts, with which a command that uses it is mostly understood."""
+        """One of many parts; a command that uses it is usually still understood."""
         if not self._tame or self._chance(0.02):
             return self._pick(choices)
         key = (usage, choices)
@@ -73,7 +73,7 @@ class Maker:
         return self._pick(tamed)
 
     def _flush(self, text: str) -> str:
-        """With the here-documents that began on this line."""
+        """The line, followed by the here-documents that began on it."""
         if not self._bodies:
             return text
         text += "\n" + "".join(self._bodies)
@@ -91,7 +91,7 @@ class Maker:
         return text
 
     def _end(self) -> str:
-        """What comes between two commands."""
+        """A separator of two commands."""
         if self._bodies and self._chance(0.9):
             return self._flush("")
         end = self._pick(
@@ -286,7 +286,7 @@ class Maker:
         )
 
     def quote(self, text: str, plain: float = 0.3) -> str:
-        """Some way to write a text; sometimes one that does not mean it."""
+        """One of the ways to quote a text; sometimes one with another meaning."""
         if self._chance(plain) and not set(text) & set(" \t\n'\"\\`$(){}[]<>|&;*?"):
             return text or "''"
         style = self._random.random()

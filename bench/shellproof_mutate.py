@@ -1,4 +1,4 @@
-"""Small damage to commands, so that they come to lie on either side of what is understood."""
+"""Changes commands slightly, so that some are still understood and others are not."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TOKEN = re.compile(r"\s+|\w+|[<>&|;()]+|[^\w\s]")
 
 
 def mutate(text: str, rng: random.Random) -> str:
-    """A text with one change, or a few."""
+    """A text with one or several changes."""
     for _ in range(rng.choices((1, 2, 3, 6), (60, 25, 10, 5))[0]):
         text = _change(text, rng)
     return text

@@ -1,4 +1,4 @@
-"""What commands are made of: names, words, patterns, redirections, and much that is refused."""
+"""The parts of generated commands: names, words, patterns, redirections; many are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where generated commands run: harmless programs by many names, files, links, surroundings."""
+"""Where generated commands run: harmless programs under many names, files, links, environments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ int main(int argc, char **argv) {
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Words, for tables."""
+    """The words of a text, for tables."""
     return tuple(text.split())
 
 
@@ -88,17 +88,17 @@ class Scene(NamedTuple):
 
 
 class Place:
-    """A directory with everything that commands find. None of them runs in this one: sandboxes
-    have a copy of their own at the same path."""
+    """A directory with everything that commands find. No command runs in the original: each sandbox
+    has its own copy at the same path."""
 
     def __init__(self, root: Path, *, foreign: bool = False) -> None:
-        """`foreign` is for locales with other encodings; to make them takes some seconds."""
+        """`foreign` adds locales with other encodings; creating them takes some seconds."""
         self.root = os.path.realpath(root)
         bin_ = Path(self.root, "bin")
         bin_.mkdir(parents=True)
         for name in KEPT[1:]:
             Path(self.root, name).mkdir()
-        # Bash has other rules when it is called like this.
+        # Bash follows other rules when it is called by this name.
         os.symlink("/bin/bash", f"{self.root}/posix/sh")
         self.probe = str(bin_ / "probe")
         _compile(self.probe)
@@ -117,7 +117,7 @@ class Place:
         self.scenes = self._make_scenes(self._foreign() if foreign else [])
 
     def _add_oddities(self, bin_: Path) -> None:
-        """Scripts, and what only looks like a program."""
+        """Add scripts, and files that only look like programs."""
         scripts = {
             "script": f"#!{self.probe} -z\n",
             "spaced": f"#! \t{self.probe}\t-z  y \n",
@@ -137,7 +137,7 @@ class Place:
             os.symlink(target, bin_ / name)
 
     def tree(self) -> dict[str, dict[str, str]]:
-        """What commands may change."""
+        """The directory that commands may change."""
         return {"files": FILES, "tools": dict.fromkeys(TOOLS, self.probe), "links": LINKS}
 
     def _make_scenes(self, foreign: list[dict[str, str]]) -> list[Scene]:
@@ -165,8 +165,8 @@ class Place:
         ]
 
     def _foreign(self) -> list[dict[str, str]]:
-        """Locales whose characters can hold bytes that mean something to a shell, where they can
-        be made."""
+        """Locales whose characters can contain bytes that have a meaning in a shell, as far as they
+        can be created."""
         found: list[dict[str, str]] = []
         if shutil.which("localedef") is None:
             return found
@@ -175,7 +175,7 @@ class Place:
             args = ["localedef", "-c", "-f", charset, "-i", language]
             target = f"{self.root}/locale/{name}"
             subprocess.run([*args, target], capture_output=True, check=False)
-            # It ends with 1 for a warning.
+            # It exits with 1 after a warning.
             if os.path.exists(target):
                 found.append({"LOCPATH": f"{self.root}/locale", "LC_ALL": name})
         return found

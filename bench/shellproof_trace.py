@@ -1,4 +1,4 @@
-"""Runs commands in a throw-away sandbox and tells every program that was started."""
+"""Runs commands in a temporary sandbox and reports every program that was started."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Job(NamedTuple):
 
 @dataclass
 class Start:
-    """One program that was started, or that something tried to start."""
+    """A program that was started, or that a process tried to start."""
 
     path: str
     argv: tuple[str, ...]
@@ -58,7 +58,7 @@ class Run:
 
 
 def missing() -> list[str]:
-    """What has to be installed before anything can be traced."""
+    """The programs that must be installed for tracing."""
     return [name for name in NEEDED if shutil.which(name) is None]
 
 
@@ -105,12 +105,12 @@ def _tracer(log: str) -> list[str]:
 
 
 def _sandbox(place: Place) -> list[str]:
-    """Nothing of the machine can be changed, most of it cannot be seen, and there is no network."""
+    """Starts a sandbox without network, in which the machine is read-only and mostly hidden."""
     root = place.root
     args = ["bwrap", "--die-with-parent", "--new-session", "--clearenv", "--hostname", "proof"]
     args += [f"--unshare-{what}" for what in ("ipc", "pid", "net", "uts", "cgroup-try")]
     if os.geteuid() == 0:
-        # Only to become nobody.
+        # Needed only to become the user nobody.
         args += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         args += ["--unshare-user"]
@@ -142,7 +142,7 @@ _END = "/mark/end"
 
 
 def _read(log: Path) -> Iterator[tuple[int, Start]]:
-    """Every start in a log, and the number of the command that it belongs to."""
+    """Every start in a log, with the number of its command."""
     number = -1
     began: dict[str, str] = {}
     last: dict[str, Start] = {}

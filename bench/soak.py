@@ -1,4 +1,4 @@
-"""Thousands of commands of every kind at once: each ends as it was built to, and nothing stays."""
+"""Thousands of commands of every kind at once: each ends as planned, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Traces(NamedTuple):
 
 
 async def soak(place: Path, count: int, seed: int, only: Iterable[int] = ()) -> Outcome:
-    """Carry out that many commands, or only some of them, and look at what is left."""
+    """Run that many commands, or only some of them, and check what they leave behind."""
     makers = await asyncio.to_thread(Makers, place, seed)
     run = f"{random.SystemRandom().randrange(10**9):09}"
     async with open_kit(place, config=FULL) as kit:

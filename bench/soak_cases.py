@@ -1,4 +1,4 @@
-"""How commands are followed to their end, and what is checked on the way."""
+"""Follows commands to their end, and checks them on the way."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Soak:
         return await self.call("exec", command=f": {mark}\n{plan.text}", **given)
 
     async def case(self, number: int) -> None:
-        """One command, from its start until nothing more is wanted of it."""
+        """One command, from its start until it is removed."""
         rng = random.Random(f"{self.seed}-{number}")
         mark = f"{self.run}{number:06}"
         weights = [weight for weight, _ in CASES.values()]
@@ -84,7 +84,7 @@ class Soak:
     async def follow(
         self, plan: Plan, result: Result, rng: random.Random, told: str = ""
     ) -> Result:
-        """Poll a command to its end. All that the polls tell, or say they skip, is its output."""
+        """Poll a command to its end. Its output is what the polls show or report as skipped."""
         id_ = result.details["sessionId"]
         is_plain = plan.is_text and not plan.params.get("pty")
         started, at, skipped, is_sure = time.time(), len(told), 0, True
@@ -196,7 +196,7 @@ class Soak:
             await self.gone(id_, path, "remove", mark)
 
     async def gone(self, id_: str, path: str, action: str, mark: str) -> None:
-        """Have a command forgotten: nothing of it stays."""
+        """Remove a command, and check that nothing of it is left."""
         result = await self.call("process", action=action, sessionId=id_)
         expect(result.is_error, False, f"{action} ({result.as_text()})")
         expect(alive(mark), [], f"what is there after {action}")

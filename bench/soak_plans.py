@@ -1,4 +1,4 @@
-"""Commands built from chance, each with what is known about how it goes."""
+"""Random commands, each with its expected outcome."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Makers:
         return Plan(f"{starts}\n{text}; exit {code}", out, code=code, left=count, can_break=False)
 
     def nameless(self, rng: random.Random, mark: str) -> Plan:
-        """What it leaves has neither its variables nor its session."""
+        """The processes it leaves behind have neither its variables nor its session."""
         sleep = f"exec sleep 999.{mark} </dev/null >/dev/null 2>&1"
         # It has lost them when the shell goes on.
         text = f"said=$(setsid -f env -i /bin/bash -c 'echo on; {sleep}'); echo $said"

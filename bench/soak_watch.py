@@ -1,4 +1,4 @@
-"""Looking at processes from outside, and saying what is not as it should be."""
+"""Observes processes from outside, and reports problems."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class InTerminal:
 
 
 class ForkServer:
-    """Becomes clawkit for everyone who asks."""
+    """Forks a process that becomes clawkit for each request."""
 
     def __init__(self, address: str) -> None:
         self._listening = socket.socket(socket.AF_UNIX)

@@ -49,7 +49,7 @@ def searching(number: int) -> Call:
 
 
 async def race(place: Path, count: int, calls: Any) -> Tally:
-    """Carries out that many calls. Nothing they say or do may come from, or go, outside."""
+    """Make `count` calls. Their results and changes must never involve files outside."""
     tally = Tally()
     with swapping_ground(place) as ground:
         async with open_kit(ground.root, config=_OFF) as kit:

@@ -64,7 +64,7 @@ async def test_instructions_are_in_every_request(workspace: Path, mode: Any) -> 
         assert wish in agent.prompt()
 
 
-async def test_without_instructions_there_is_no_such_section(workspace: Path) -> None:
+async def test_without_instructions_the_prompt_has_no_instructions_section(workspace: Path) -> None:
     async with open_agent(workspace, "ok") as agent:
         assert "## Instructions" not in agent.prompt()
         assert "## Final answer" not in agent.prompt()
@@ -79,7 +79,7 @@ async def test_the_last_answer_is_what_run_returns(workspace: Path) -> None:
     assert answer == "Two files."
 
 
-async def test_a_turn_without_an_answer_raises_how_it_ended(workspace: Path) -> None:
+async def test_a_turn_without_an_answer_raises_an_error_with_the_reason(workspace: Path) -> None:
     failure = ModelError("auth", "no key for scripted")
     async with open_agent(workspace, failure) as agent:
         with pytest.raises(TurnError, match="no key for scripted") as caught:
@@ -187,7 +187,7 @@ async def test_a_type_may_be_made_of_pydantic_models(
     assert "http" not in again.messages[-1].content[0].text
 
 
-async def test_what_pydantic_cannot_express_is_refused_too(workspace: Path) -> None:
+async def test_types_without_a_pydantic_schema_are_refused(workspace: Path) -> None:
     class Callback(pydantic.BaseModel):
         run: Callable[[], None]
 
@@ -217,7 +217,7 @@ async def test_a_type_that_json_cannot_express_is_refused_before_anything_is_sen
         assert asked(agent) == []
 
 
-async def test_runs_at_once_come_one_after_the_other(workspace: Path) -> None:
+async def test_concurrent_runs_are_executed_one_after_the_other(workspace: Path) -> None:
     gate = Gate(GOOD)
     async with open_agent(workspace, gate, "Hello.", "Again.") as agent:
         first = asyncio.ensure_future(agent.run("which city?", output_type=City))
@@ -241,7 +241,7 @@ async def test_runs_at_once_come_one_after_the_other(workspace: Path) -> None:
 # Streams
 
 
-async def test_a_stream_is_every_event_up_to_the_end_of_the_turn(workspace: Path) -> None:
+async def test_a_stream_yields_every_event_up_to_the_end_of_the_turn(workspace: Path) -> None:
     told: list[Event] = []
     async with open_agent(workspace, call("ls"), "Done.", "Again.", tell=told.append) as agent:
         events = [event async for event in agent.stream("look")]
@@ -280,14 +280,14 @@ def test_a_program_without_an_event_loop_runs_an_agent(workspace: Path) -> None:
         assert agent.run_sync("which?", output_type=City) == City("Oslo", 700_000)
 
 
-def test_an_agent_need_not_be_entered_to_run(workspace: Path) -> None:
+def test_run_sync_works_without_entering_the_agent(workspace: Path) -> None:
     agent = open_agent(workspace, "One.", "Two.")
     assert [agent.run_sync("go"), agent.run_sync("on")] == ["One.", "Two."]
     with agent:
         pass
 
 
-def test_a_closed_agent_says_so_and_leaves_no_coroutine_behind(
+def test_a_closed_agent_refuses_to_run_and_leaves_no_coroutine_behind(
     workspace: Path, recwarn: pytest.WarningsRecorder
 ) -> None:
     with open_agent(workspace, "One.") as agent:
@@ -298,7 +298,7 @@ def test_a_closed_agent_says_so_and_leaves_no_coroutine_behind(
     assert [str(each.message) for each in recwarn] == []
 
 
-def test_an_interrupted_run_is_wound_up_when_the_agent_is_closed(workspace: Path) -> None:
+def test_an_interrupted_run_is_cleaned_up_when_the_agent_is_closed(workspace: Path) -> None:
     @tool
     async def interrupt() -> None:
         """Interrupt, as Ctrl-C does during a step of the loop."""
@@ -322,7 +322,7 @@ def test_another_event_loop_is_refused_and_can_close_the_agent(workspace: Path) 
     assert len(asked(agent)) == 1
 
 
-def test_a_second_thread_is_told_that_the_agent_is_in_use(workspace: Path) -> None:
+def test_a_second_thread_gets_an_error_while_the_agent_is_in_use(workspace: Path) -> None:
     entered, done = threading.Event(), threading.Event()
 
     @tool
@@ -343,7 +343,7 @@ def test_a_second_thread_is_told_that_the_agent_is_in_use(workspace: Path) -> No
         assert first.result() == "One."
 
 
-async def test_run_sync_refuses_where_a_loop_runs(workspace: Path) -> None:
+async def test_run_sync_is_refused_inside_a_running_event_loop(workspace: Path) -> None:
     async with open_agent(workspace, "One.") as agent:
         with pytest.raises(RuntimeError, match=r"await agent\.run"):
             agent.run_sync("go")
@@ -356,7 +356,7 @@ async def test_run_sync_refuses_where_a_loop_runs(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("listens", [False, True])
-async def test_events_of_calls_are_made_for_listeners_only(
+async def test_call_events_are_created_only_for_listeners(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, listens: bool
 ) -> None:
     async with open_agent(workspace, call("ls"), "Done.") as agent:

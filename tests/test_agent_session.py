@@ -38,7 +38,7 @@ def service(server: ScriptedServer, **agents: Any) -> Any:
     }
 
 
-async def test_a_conversation_goes_on_where_it_was_left(workspace: Path) -> None:
+async def test_a_resumed_conversation_continues_where_it_stopped(workspace: Path) -> None:
     model = ScriptedModel(call("read", {"path": "a.txt"}), "It says alpha and beta.")
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         await agent.send("what is in a.txt?")
@@ -71,7 +71,7 @@ async def test_one_process_at_a_time_works_in_a_session(workspace: Path) -> None
         pass
 
 
-async def test_nothing_is_kept_when_nothing_is_to_be_kept(workspace: Path) -> None:
+async def test_without_keep_nothing_is_stored(workspace: Path) -> None:
     async with Agent.open({}, workspace=workspace, model=ScriptedModel("ok"), keep=False) as agent:
         await agent.send("hello")
         assert agent.session is None
@@ -99,7 +99,7 @@ async def test_a_summary_is_what_a_resumed_conversation_begins_with(workspace: P
     ] == ["Summary", "Assistant", "User"]
 
 
-async def test_a_long_message_reaches_the_model_and_one_that_is_too_long_is_told(
+async def test_a_message_that_fits_is_sent_and_one_that_is_too_long_is_an_error(
     workspace: Path,
 ) -> None:
     facts = Facts(context_window=40_000)
@@ -135,7 +135,7 @@ async def test_secrets_are_not_stored(workspace: Path) -> None:
     assert secret.encode() not in stored
 
 
-async def test_secrets_that_were_got_on_the_way_are_not_shown_either(
+async def test_secrets_obtained_during_a_conversation_are_masked(
     workspace: Path, tmp_path: Path
 ) -> None:
     """A key from a file, a header from a file and a token that was renewed: nobody knows them when
@@ -215,7 +215,7 @@ async def test_a_model_that_may_not_be_chosen_is_refused(workspace: Path) -> Non
             assert str(agent.conversation.model.ref) == "mine/one"
 
 
-async def test_a_tool_cannot_choose_a_model_that_no_one_can_ask(workspace: Path) -> None:
+async def test_a_tool_cannot_choose_a_model_without_a_credential(workspace: Path) -> None:
     async with ScriptedServer(then="ok") as server:
         config = service(server)
         async with Agent.open(config, workspace=workspace, session="x", owner=True) as agent:
@@ -226,7 +226,7 @@ async def test_a_tool_cannot_choose_a_model_that_no_one_can_ask(workspace: Path)
         assert server.requests[0].model == "two"
 
 
-async def test_what_is_being_run_goes_on_when_the_model_changes(workspace: Path) -> None:
+async def test_background_commands_keep_running_when_the_model_changes(workspace: Path) -> None:
     start = call("exec", {"command": "sleep 60", "background": True})
     model = ScriptedModel(start, "started")
     async with ScriptedServer(call("process", {"action": "list"}), "seen") as server:
@@ -291,7 +291,7 @@ async def test_a_key_in_the_environment_is_enough_for_a_configuration_made_in_py
         assert agent.conversation.model.ref.provider == "anthropic"
 
 
-async def test_what_the_owner_set_is_not_for_others(workspace: Path) -> None:
+async def test_settings_of_the_owner_do_not_apply_to_others(workspace: Path) -> None:
     async with ScriptedServer(call("session_status", {"model": "mine/two"}), "no") as server:
         options: Any = {"workspace": workspace, "session": "s"}
         async with Agent.open(service(server), owner=True, **options) as agent:
@@ -306,7 +306,7 @@ async def test_what_the_owner_set_is_not_for_others(workspace: Path) -> None:
     assert "owner" in str(result.content)
 
 
-async def test_nor_does_anybody_else_choose_the_model_of_another_conversation(
+async def test_only_the_owner_can_choose_the_model_of_another_conversation(
     workspace: Path,
 ) -> None:
     for model in ("mine/two", "default"):
@@ -366,7 +366,7 @@ async def test_a_conversation_can_have_its_own_rules_for_commands(workspace: Pat
         ({"timeoutSec": 5}, "Known"),
     ],
 )
-async def test_what_is_not_a_setting_for_a_conversation_changes_nothing(
+async def test_invalid_conversation_settings_change_nothing(
     workspace: Path, changes: dict[str, Any], said: str
 ) -> None:
     async with Agent.open({}, workspace=workspace, model=ScriptedModel()) as agent:
@@ -378,7 +378,7 @@ async def test_what_is_not_a_setting_for_a_conversation_changes_nothing(
         assert agent.kit.config == before
 
 
-async def test_an_agents_own_settings_do_not_stand_above_those_of_the_conversation(
+async def test_conversation_settings_override_those_of_the_agent(
     workspace: Path,
 ) -> None:
     config = {"agents": {"entries": {"main": {"tools": {"exec": {"security": "deny"}}}}}}
@@ -391,7 +391,7 @@ async def test_an_agents_own_settings_do_not_stand_above_those_of_the_conversati
     assert not result.is_error
 
 
-async def test_elevated_holds_for_the_conversation(workspace: Path) -> None:
+async def test_elevated_and_thinking_are_kept_with_the_conversation(workspace: Path) -> None:
     async with Agent.open(
         {}, workspace=workspace, model=ScriptedModel(), session="s", owner=True
     ) as agent:
@@ -406,7 +406,7 @@ async def test_elevated_holds_for_the_conversation(workspace: Path) -> None:
         assert agent.kit.config.agents.defaults.elevated_default is None
 
 
-async def test_limits_come_from_the_configuration_unless_they_are_given(workspace: Path) -> None:
+async def test_arguments_override_the_configured_limits(workspace: Path) -> None:
     config = {
         "agents": {
             "defaults": {"maxTurns": 7, "maxCost": 2, "timeoutSeconds": 90},
@@ -423,7 +423,9 @@ async def test_limits_come_from_the_configuration_unless_they_are_given(workspac
         assert agent.conversation.thinking == "max"
 
 
-async def test_pictures_are_made_to_fit(workspace: Path, tmp_path: Path) -> None:
+async def test_large_pictures_are_scaled_down_when_attached(
+    workspace: Path, tmp_path: Path
+) -> None:
     buffer = io.BytesIO()
     Picture.new("RGB", (3000, 1500), "red").save(buffer, "PNG")
     (tmp_path / "big.png").write_bytes(buffer.getvalue())
@@ -450,7 +452,7 @@ async def test_images_go_only_to_models_that_take_them(workspace: Path) -> None:
             assert ("iVBORw0KGgo=" in str(server.requests[0].body)) is expected
 
 
-async def test_session_status_tells_of_the_running_conversation(workspace: Path) -> None:
+async def test_session_status_describes_the_running_conversation(workspace: Path) -> None:
     model = ScriptedModel(call("session_status"), "fine", facts=Facts(context_window=64_000))
     async with Agent.open({}, workspace=workspace, model=model, session="work") as agent:
         await agent.send("how are you?")
@@ -487,7 +489,7 @@ PAID = Usage(10, 1, cost=0.25)
 
 
 async def cost_of(workspace: Path, *answers: Any) -> tuple[float, float]:
-    """What one turn cost by the conversation itself, and by what is stored of it."""
+    """The cost of one turn according to the conversation, and according to the store."""
     model = ScriptedModel(*answers)
     async with Agent.open({}, workspace=workspace, model=model, session="paid") as agent:
         await agent.send("go")
@@ -498,21 +500,21 @@ async def cost_of(workspace: Path, *answers: Any) -> tuple[float, float]:
         return spent, agent.session.usage.cost
 
 
-async def test_what_an_empty_answer_cost_is_stored(workspace: Path) -> None:
+async def test_the_cost_of_an_empty_answer_is_stored(workspace: Path) -> None:
     empty = Assistant((), usage=PAID)
     assert await cost_of(workspace, empty, empty) == (0.5, 0.5)
 
 
-async def test_what_a_truncated_answer_cost_is_stored(workspace: Path) -> None:
+async def test_the_cost_of_a_truncated_answer_is_stored(workspace: Path) -> None:
     assert await cost_of(workspace, Assistant((), "length", usage=PAID)) == (0.25, 0.25)
 
 
-async def test_what_an_answer_cost_that_broke_off_is_stored(workspace: Path) -> None:
+async def test_the_cost_of_an_answer_that_broke_off_is_stored(workspace: Path) -> None:
     broken = ModelError("cut", "the connection broke", partial=Assistant((), usage=PAID))
     assert await cost_of(workspace, broken) == (0.25, 0.25)
 
 
-async def test_the_cost_of_answers_that_said_nothing_ends_a_resumed_conversation(
+async def test_empty_answers_count_towards_the_cost_limit_of_a_resumed_conversation(
     workspace: Path,
 ) -> None:
     await cost_of(workspace, Assistant((), "length", usage=PAID))
@@ -526,7 +528,7 @@ async def test_the_cost_of_answers_that_said_nothing_ends_a_resumed_conversation
 
 
 @pytest.mark.parametrize("api", ["anthropic-messages", "google-generative-ai"])
-async def test_what_an_interrupted_answer_cost_is_stored(workspace: Path, api: Api) -> None:
+async def test_the_cost_of_an_interrupted_answer_is_stored(workspace: Path, api: Api) -> None:
     priced = {"id": "one", "cost": {"input": 1_000_000, "output": 0}}
     async with ScriptedServer(fault.hang(2)) as server:
         providers = {"mine": server.provider_config(api, [priced])}

@@ -1,4 +1,4 @@
-"""Many commands of every kind at once, through the tools: each ends as it was built to."""
+"""Many commands of every kind at once, through the tools: each must end as planned."""
 
 from __future__ import annotations
 

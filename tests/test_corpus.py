@@ -233,7 +233,7 @@ async def test_secret(case_id: str, workspace: Path) -> None:
 
 
 def snapshot(place: Path) -> dict[str, bytes | None]:
-    """Everything below a directory; what is not a file has no content."""
+    """Everything below a directory; entries that are not files have no content."""
     return {
         str(path): path.read_bytes() if path.is_file() and not path.is_symlink() else None
         for path in sorted(place.rglob("*"))

@@ -90,7 +90,9 @@ def judge(given: dict[str, Any], ws: Path) -> tuple[Decision, ExecRequest]:
 JUDGED = [name for name in cases("allowlist") if "harm" not in CASES[name]]
 
 
-def test_what_no_rule_allows_is_not_run_unasked(made: Path, subtests: pytest.Subtests) -> None:
+def test_commands_that_no_rule_allows_do_not_run_without_approval(
+    made: Path, subtests: pytest.Subtests
+) -> None:
     ws = made / "ws"  # judging changes nothing
     for case_id in JUDGED:
         if CASES[case_id]["expected"] != "allow":
@@ -101,7 +103,7 @@ def test_what_no_rule_allows_is_not_run_unasked(made: Path, subtests: pytest.Sub
                 assert fallback_verdict(decision) == "deny"
 
 
-async def test_what_is_allowed_runs(made: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
+async def test_allowed_commands_run(made: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
     host = LocalHost(str(tmp_path / "spool"))
     for case_id in JUDGED:
         if CASES[case_id]["expected"] != "allow":

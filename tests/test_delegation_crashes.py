@@ -1,4 +1,4 @@
-"""Killed at any step from the start of sub-agents to the last report: results are told once."""
+"""Each result of a sub-agent is reported once, wherever clawkit is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ print("steps", step, flush=True)
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_no_result_is_lost_or_told_twice(tmp_path: Path) -> None:
+def test_no_result_is_lost_or_reported_twice(tmp_path: Path) -> None:
     stride = 1 if FULL else 25
     done = subprocess.run(
         [sys.executable, "-c", WALK, str(tmp_path), str(stride), "0"],

@@ -114,7 +114,7 @@ def test_generated_parts_are_current(page: Path) -> None:
 
 
 @every_page
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in _LINK.findall(prose(page)):
         if link.startswith(("https://", "http://")):
             continue
@@ -126,7 +126,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{link}: no such heading"
 
 
-def test_every_module_that_architecture_names_is_there() -> None:
+def test_every_module_named_in_architecture_exists() -> None:
     text = read("docs/architecture.md")
     named = set(re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text))
     assert len(named) > 50
@@ -134,7 +134,7 @@ def test_every_module_that_architecture_names_is_there() -> None:
     assert lost == set()
 
 
-def test_every_class_that_architecture_names_is_there() -> None:
+def test_every_class_named_in_architecture_exists() -> None:
     text = re.sub(r"^```.*?^```$", "", read("docs/architecture.md"), flags=re.M | re.S)
     named = set(re.findall(r"`((?:[a-z_]+\.)*[A-Z]\w*[a-z]\w*)[`.]", text))
     assert len(named) > 30
@@ -185,7 +185,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 @every_page
-def test_every_block_says_what_language_it_is_in(page: Path) -> None:
+def test_every_code_block_has_a_known_language(page: Path) -> None:
     assert {each.language for each in fences(page)} <= LANGUAGES
 
 
@@ -283,7 +283,7 @@ def test_shell_examples_print_what_is_shown(
 
 
 class Step(NamedTuple):
-    """Something typed into the shell, and what it prints; None: it need only succeed."""
+    """A shell command and its expected output; None if it only has to succeed."""
 
     command: str
     expected: str | None
@@ -312,7 +312,7 @@ def spell(step: Step) -> str:
 
 
 def assert_output(expected: str, output: str, where: str) -> None:
-    """Compare line by line; `…` stands for the rest of a line or, alone, for any lines."""
+    """Compare line by line; `…` matches the rest of a line or, on a line of its own, any lines."""
     __tracebackhide__ = True
     pattern = ""
     for line in expected.strip("\n").splitlines():
@@ -365,7 +365,7 @@ def test_every_setting_has_a_row() -> None:
 
 
 def sections() -> Iterator[type[Section]]:
-    """All of them but those that only repeat another with nothing set."""
+    """All sections, except those that only repeat another one without values."""
     whole = {cls.__name__ for cls in all_sections()}
     for cls in all_sections():
         if not (issubclass(cls, Partial) and cls.__name__.removesuffix("Override") in whole):

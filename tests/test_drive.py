@@ -145,7 +145,7 @@ async def test_a_file_is_edited_in_vim(kit: Toolkit, workspace: Path) -> None:
     assert len(lines) == 60
 
 
-async def test_what_is_pasted_into_vim_is_not_taken_for_typing(
+async def test_text_pasted_into_vim_is_not_indented_as_if_typed(
     kit: Toolkit, workspace: Path
 ) -> None:
     vim = need("vim", "vim.tiny")
@@ -207,7 +207,7 @@ async def test_lines_pasted_into_a_shell_wait_for_enter(kit: Toolkit) -> None:
     assert (await desk.ends()).details["exitCode"] == 4
 
 
-async def test_a_shell_stops_programs_and_goes_on_with_them(kit: Toolkit) -> None:
+async def test_a_shell_suspends_and_resumes_programs(kit: Toolkit) -> None:
     desk = await start_bash(kit)
     await desk.do("submit", data="echo be''gun; cat")
     await desk.shows("^begun$")
@@ -229,7 +229,7 @@ async def test_a_shell_stops_programs_and_goes_on_with_them(kit: Toolkit) -> Non
     assert (await desk.ends()).details["exitCode"] == 0
 
 
-async def test_top_fills_the_screen_that_it_is_given(kit: Toolkit) -> None:
+async def test_top_fills_the_screen_and_follows_its_size(kit: Toolkit) -> None:
     need("top")
     desk = await sit_down(kit, "HOME=$PWD exec top -d 0.5 -p $$", columns=100, rows=20)
     screen = await desk.shows(r"^ *PID USER.*COMMAND[^$]*\d+ .* top$")

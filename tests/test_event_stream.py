@@ -59,7 +59,7 @@ async def test_a_stream_has_the_events_of_the_whole_tree(workspace: Path) -> Non
     assert said == {"leaf done", "waiting", "upper done"}
 
 
-async def test_a_stream_of_one_turn_has_its_own_events_alone(workspace: Path) -> None:
+async def test_a_stream_of_one_turn_has_only_its_own_events(workspace: Path) -> None:
     gate = Gate("late")
     model = model_of([spawn(), "waiting", "read"], lambda _: gate)
     async with Agent.open({}, workspace=workspace, model=model) as agent:
@@ -70,7 +70,7 @@ async def test_a_stream_of_one_turn_has_its_own_events_alone(workspace: Path) ->
         await agent.settle()
 
 
-async def test_a_stream_hears_sub_agents_that_were_at_work_before_it(workspace: Path) -> None:
+async def test_a_stream_includes_sub_agents_started_before_it(workspace: Path) -> None:
     gate = Gate("late")
     model = model_of([spawn(), "started", "and now?", "read"], lambda _: gate)
     async with Agent.open({}, workspace=workspace, model=model) as agent:
@@ -106,7 +106,7 @@ async def test_events_are_only_made_while_someone_listens(workspace: Path) -> No
     assert len(heard) == 6
 
 
-async def test_a_listener_that_fails_harms_no_one(
+async def test_an_exception_in_a_listener_does_not_stop_the_turn(
     workspace: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(_event: Event) -> None:

@@ -88,7 +88,7 @@ def test_other_text_stays_as_it_is(text: str) -> None:
     assert defuse(text) == text
 
 
-def test_characters_that_are_not_seen_are_removed() -> None:
+def test_invisible_characters_are_removed() -> None:
     assert defuse("a\x00b\x1b[31mc\u202ed\U000e0069e\ud800f\r\ng") == "ab[31mcdef\ng"
 
 

@@ -77,7 +77,7 @@ def problems(result: Result) -> set[str]:
 PATIENT = {"tools": {"fs": {"lsp": {"timeoutMs": 30_000}}}}
 
 
-async def test_what_breaks_a_python_file_is_told_after_the_edit(tmp_path: Path) -> None:
+async def test_new_problems_in_a_python_file_are_reported_after_an_edit(tmp_path: Path) -> None:
     need_python_servers()
     (tmp_path / "a.py").write_text("import os\n\nprint(os.name)\nprint(old_problem)\n")
     async with open_kit(tmp_path, config=PATIENT) as kit:
@@ -93,7 +93,7 @@ async def test_what_breaks_a_python_file_is_told_after_the_edit(tmp_path: Path) 
         assert problems(mended) == set()
 
 
-async def test_what_breaks_a_typescript_file_is_told_after_a_patch(
+async def test_new_problems_in_a_typescript_file_are_reported_after_a_patch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     need(TSC)
@@ -119,7 +119,7 @@ async def test_language_servers_can_be_switched_off(tmp_path: Path) -> None:
     assert "diagnostics" not in result.details
 
 
-async def test_nothing_runs_on_when_the_kit_is_closed(tmp_path: Path) -> None:
+async def test_language_servers_end_when_the_kit_is_closed(tmp_path: Path) -> None:
     need_python_servers()
     before = children()
     async with open_kit(tmp_path, config=PATIENT) as kit:
@@ -225,7 +225,7 @@ async def test_roots_can_be_opened_for_reading_and_for_writing(tmp_path: Path) -
     assert (draft / "g.txt").read_text() == "x\n"
 
 
-async def test_without_the_workspace_limit_everything_is_within_reach(tmp_path: Path) -> None:
+async def test_without_the_workspace_limit_files_outside_can_be_used(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     (tmp_path / "f.txt").write_text("out\n")
     config = {"tools": {"fs": {"workspaceOnly": False}}}
@@ -272,7 +272,7 @@ async def test_a_read_only_sandbox_has_no_tools_that_change_files(tmp_path: Path
         ("openai/gpt-5.2", {"enabled": False}, False),
     ],
 )
-def test_who_is_offered_patches(
+def test_apply_patch_is_offered_according_to_model_and_settings(
     tmp_path: Path, model: str | None, settings: dict[str, Any], offered: bool
 ) -> None:
     config = {"tools": {"exec": {"applyPatch": settings}}}
@@ -297,7 +297,7 @@ async def test_a_person_sees_every_protected_file_they_release(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", ["config", "hooks/pre-commit"])
-async def test_links_do_not_lead_around_the_protection(tmp_path: Path, name: str) -> None:
+async def test_links_do_not_bypass_the_protection(tmp_path: Path, name: str) -> None:
     (tmp_path / "shared").mkdir()
     (tmp_path / ".git").mkdir()
     (tmp_path / "shared" / "config").write_text("x")
@@ -335,7 +335,7 @@ async def test_a_configuration_behind_a_link_is_protected_under_both_names(tmp_p
 
 
 class Swapping:
-    """Somebody who says yes, after a link was made to lead elsewhere."""
+    """An approver that allows the call after it has pointed a link elsewhere."""
 
     def __init__(self, link: Path, target: str) -> None:
         self._link, self._target = link, target

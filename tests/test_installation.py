@@ -30,14 +30,14 @@ PYTHON = sys.executable
         ({}, [], "", "pip", f"{PYTHON} -m pip install --upgrade clawkit"),
     ],
 )
-def test_the_command_fits_the_installer(
+def test_the_update_command_depends_on_the_installer(
     source: dict[str, Any], marks: list[str], tool: str, installer: str, command: str
 ) -> None:
     found = judge(source, marks, tool, is_system=False)
     assert (found.installer, found.command) == (installer, command)
 
 
-def test_packages_of_the_system_are_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_packages_have_no_update_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judge({}, [], "pip", is_system=True).installer == "pip"  # in an environment of its own
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     found = judge({}, [], "pip", is_system=True)
@@ -63,16 +63,16 @@ def test_packages_of_the_system_are_left_to_it(monkeypatch: pytest.MonkeyPatch) 
         ({"url": "git+https://x.test/c"}, [], "pip", f"{PYTHON} -m pip install 'clawkit[{{}}]'"),
     ],
 )
-def test_extras_are_added_where_it_is_installed(
+def test_the_command_that_adds_extras_depends_on_the_installer(
     source: dict[str, Any], marks: list[str], tool: str, command: str
 ) -> None:
     assert judge(source, marks, tool, is_system=False).extend == command
 
 
-def test_the_extra_takes_its_place_in_the_command() -> None:
+def test_the_command_names_the_extra() -> None:
     assert how_to_add("tui") == find_installation().extend.replace("{}", "tui")
     assert "[tui]'" in how_to_add("tui")
 
 
-def test_this_one_is_found() -> None:
+def test_the_running_installation_is_recognised() -> None:
     assert find_installation().installer != "unknown"

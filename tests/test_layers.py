@@ -269,7 +269,7 @@ def lazily_exported() -> list[str]:
     return list(clawkit._HOME.values())
 
 
-def test_no_module_is_too_long_to_hold_in_the_head() -> None:
+def test_no_module_has_more_than_600_lines() -> None:
     long = {
         name: lines
         for name, path in (module_files() | files_below(TESTKIT)).items()
@@ -278,7 +278,7 @@ def test_no_module_is_too_long_to_hold_in_the_head() -> None:
     assert long == {}
 
 
-def test_no_class_name_has_two_meanings() -> None:
+def test_class_names_are_unique() -> None:
     found: dict[str, list[str]] = {}
     for path in module_files().values():
         for name in read(path).classes:

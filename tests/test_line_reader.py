@@ -26,7 +26,7 @@ async def test_lines_of_a_pipe_keep_their_ends() -> None:
     assert found == [b"a\r\n", "b\u2028c\n".encode(), b"\n", b"last"]
 
 
-async def test_a_line_is_at_most_one_byte_too_long(tmp_path: Path) -> None:
+async def test_lines_are_cut_one_byte_above_the_limit(tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"x" * 10 + b"\nend\n")
     fd = os.open(file, os.O_RDONLY)

@@ -34,7 +34,9 @@ def is_warned(result: Result) -> bool:
     return "[Loop guard: " in result.as_text()
 
 
-def test_calls_from_a_file_are_warned_of_then_refused(workspace: Path, tmp_path: Path) -> None:
+def test_repeated_calls_from_a_file_get_a_warning_then_are_refused(
+    workspace: Path, tmp_path: Path
+) -> None:
     config = tmp_path / "loops.json5"
     config.write_text("{tools: {loopDetection: {enabled: true}}}", encoding="utf-8")
     line = json.dumps({"tool": "read", "params": {"path": "a.txt"}})
@@ -54,7 +56,7 @@ def test_calls_from_a_file_are_warned_of_then_refused(workspace: Path, tmp_path:
     assert [each["details"].get("terminate") for each in results[20:22]] == [None, True]
 
 
-async def test_polling_a_command_that_stays_silent(workspace: Path) -> None:
+async def test_polling_a_silent_command_gets_a_warning(workspace: Path) -> None:
     async with open_kit(workspace) as kit:
         started = await kit.call("exec", {"command": "sleep 60", "background": True})
         poll = {"action": "poll", "sessionId": started.details["sessionId"]}
@@ -72,7 +74,7 @@ async def test_the_same_command_between_edits_is_never_refused(workspace: Path) 
             assert tested.details["exitCode"] == 1
 
 
-async def test_commands_that_only_look_hide_no_loop(workspace: Path) -> None:
+async def test_read_only_commands_in_between_do_not_hide_a_loop(workspace: Path) -> None:
     async with open_kit(workspace) as kit:
         results = []
         for number in range(6):
@@ -101,7 +103,7 @@ async def test_a_tool_that_policy_took_away_is_refused_permanently(workspace: Pa
     assert detector_of(results[5]) == "unknown_tool_repeat"
 
 
-async def test_a_message_is_refused_as_a_whole(workspace: Path) -> None:
+async def test_all_calls_of_a_message_are_refused_together(workspace: Path) -> None:
     async with open_kit(workspace) as kit:
         for _ in range(5):
             await kit.call("read", {"path": "a.txt"})
@@ -117,7 +119,7 @@ async def test_a_message_is_refused_as_a_whole(workspace: Path) -> None:
 
 @pytest.mark.parametrize("general", [True, False, None])
 @pytest.mark.parametrize("own", [True, False, None])
-async def test_an_agent_has_the_last_word(
+async def test_the_setting_of_an_agent_overrides_the_general_one(
     workspace: Path, general: bool | None, own: bool | None
 ) -> None:
     def said(enabled: bool | None) -> dict[str, Any]:

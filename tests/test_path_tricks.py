@@ -1,4 +1,4 @@
-"""Paths put together by chance: none shows what is outside, or what a rule keeps back."""
+"""Random paths: none may reveal files outside, or files that a rule denies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing outside is reached by any tool, whatever is swapped meanwhile."""
+"""No tool reaches files outside while directories are being replaced by links."""
 
 from __future__ import annotations
 

@@ -326,7 +326,7 @@ def test_in_a_configuration_shorter_names_are_secret_too(name: str) -> None:
 
 
 @table("name", ["author", "authMode", "bypass", "passed", "passes", "key", ""])
-def test_but_not_names_that_only_contain_them(name: str) -> None:
+def test_names_that_only_contain_a_secret_name_are_not_secret(name: str) -> None:
     assert not is_secret_setting(name)
 
 
@@ -476,19 +476,19 @@ def test_objects_without_secrets_come_back_as_they_are() -> None:
     assert PLAIN.data(frozen) is frozen
 
 
-def test_references_to_secrets_may_be_seen() -> None:
+def test_references_to_secrets_are_not_masked() -> None:
     data = {"token": {"source": "env", "id": "TOKEN"}, "password": "${PW}", "apiKey": "$KEY"}
     assert PLAIN.data(data) is data
     more = {"token": {"source": "env", "id": "TOKEN", "value": "hunter2"}}
     assert "hunter2" not in str(PLAIN.data(more))
 
 
-def test_strings_in_data_can_be_read_strictly() -> None:
+def test_strings_in_data_can_be_masked_strictly() -> None:
     assert PLAIN.data({"line": "TOKEN=hunter2"}) == {"line": "TOKEN=hunter2"}
     assert PLAIN.data({"line": "TOKEN=hunter2"}, strict=True) == {"line": "TOKEN=***"}
 
 
-def test_what_is_not_json_becomes_text() -> None:
+def test_values_that_are_not_json_become_text() -> None:
     assert PLAIN.data({1: {"x"}, "b": (1, f"Bearer {CANARY}")}) == {
         "1": "{'x'}",
         "b": [1, "Bearer CANARY…NARY"],
@@ -532,7 +532,7 @@ def test_masking_twice_changes_nothing_more(text: str) -> None:
 
 
 @given(st.lists(PIECES, max_size=6).map("".join), st.sampled_from(TOKENS))
-def test_a_token_set_apart_is_masked_in_any_company(text: str, token: str) -> None:
+def test_a_separate_token_is_masked_whatever_surrounds_it(text: str, token: str) -> None:
     assert f" {token} " not in PLAIN.text(f"{text} {token} {text}")
 
 
@@ -584,13 +584,13 @@ def test_any_json_value_can_be_redacted(value: Any) -> None:
         *("machine login a password ", "M" + "a" * 25 + ".", "AKIA-", "{", "$(", "a.", "&a=b"),
     ],
 )
-def test_long_hostile_text_is_answered_and_settles(piece: str) -> None:
+def test_long_hostile_text_is_masked_in_linear_time(piece: str) -> None:
     # Quadratic work on this much text would run into the time limit of the test itself.
     masked = PLAIN.strict(piece * (200_000 // len(piece)))
     assert PLAIN.strict(masked) == masked
 
 
-def test_what_is_learned_is_masked_from_then_on() -> None:
+def test_learned_secrets_are_masked_from_then_on() -> None:
     redactor = Redactor(["first-value-of-mine"])
     text = "the plain-second-value is used"
     assert redactor.text(text) is text
@@ -639,7 +639,7 @@ class TestTextThatWasSearchedBefore:
 
     LINE = "the quick brown fox jumps over the lazy dog and says nothing of any interest\n"
 
-    def test_it_comes_back_as_it_is(self) -> None:
+    def test_masked_text_is_returned_unchanged(self) -> None:
         redactor = Redactor()
         given = f"{self.LINE}key sk-abcdefghijklmnopqrstuvwxyz0123456789"
         shown = redactor.text(given)
@@ -664,7 +664,7 @@ class TestTextThatWasSearchedBefore:
         assert "hunter2" not in redactor.strict(shown)
         assert redactor.strict(shown) == Redactor().strict(given)
 
-    def test_many_texts(self) -> None:
+    def test_many_masked_texts_are_returned_unchanged(self) -> None:
         redactor = Redactor()
         shown = [redactor.text(f"{self.LINE}{number} TOKEN=hunter{number}") for number in range(50)]
         assert [redactor.text(each) for each in shown] == shown
@@ -679,7 +679,7 @@ LEADS = re.findall(
 
 
 @given(st.lists(st.sampled_from(LEADS), max_size=12).map("".join))
-def test_the_expression_for_a_text_finds_all_that_the_whole_one_does(text: str) -> None:
+def test_the_reduced_expression_finds_the_same_as_the_whole_one(text: str) -> None:
     chosen = masking._find_lead(text)
     spans = [found.span() for found in chosen.finditer(text)] if chosen else []
     assert spans == [found.span() for found in re.finditer(masking._LEAD, text)]

@@ -102,7 +102,7 @@ async def test_a_rule_may_use_any_name_a_call_may_use(workspace: Path, key: str)
         ({"tool": "read", "action": "x"}, "tools.rules[0].action: 'read' has no such action"),
     ],
 )
-async def test_rules_that_can_never_match_are_remarked_on(
+async def test_rules_that_can_never_match_are_a_warning(
     workspace: Path, rule: dict[str, Any], words: str
 ) -> None:
     async with open_kit(workspace, act, config=rules({**rule, "effect": "deny"})) as kit:
@@ -190,7 +190,7 @@ def test_a_schema_without_end_is_refused_before_anything_is_checked_against_it()
     assert any("bomb" in warning for warning in left_out.warnings)
 
 
-def test_tools_of_plugins_that_take_a_name_are_left_out_with_a_remark() -> None:
+def test_plugin_tools_with_a_taken_name_are_left_out_with_a_warning() -> None:
     config = loads("{}").config
     shadow = Tool("exec", "Shadow.", {}, nothing)
     fine = Tool("fine", "Fine.", {}, nothing)
@@ -212,7 +212,7 @@ class Choice(BaseModel):
     action: Literal["list", "delete"] = Field(description="What to do.")
 
 
-async def test_switching_off_an_action_leaves_a_model_typed_tool_its_model(workspace: Path) -> None:
+async def test_denying_an_action_keeps_the_parameter_type_of_a_tool(workspace: Path) -> None:
     async def execute(choice: Choice, _ctx: Context) -> str:
         return choice.action
 
@@ -292,7 +292,7 @@ async def nested(opt: dict[str, str] | None = None) -> str:
 
 @pytest.mark.parametrize("key", ["opt.file_path", "opt.filePath"])
 @pytest.mark.parametrize("path", ["secret/key", "file:secret/key", "./secret//key"])
-async def test_a_declared_path_is_understood_wherever_it_stands(
+async def test_a_rule_finds_a_declared_path_in_nested_parameters(
     workspace: Path, key: str, path: str
 ) -> None:
     config = rules({"tool": "nested", "params": {key: "secret/*"}, "effect": "deny"})
@@ -307,7 +307,7 @@ def test_a_declared_path_must_be_a_parameter(workspace: Path) -> None:
         open_kit(workspace, replace(nested, paths=("filePath",)))
 
 
-async def test_open_files_of_the_process_are_no_way_around_a_rule(workspace: Path) -> None:
+async def test_open_file_descriptors_do_not_bypass_a_rule(workspace: Path) -> None:
     (workspace / "secret").mkdir()
     (workspace / "secret" / "key").write_text("CANARY")
     config = rules({"tool": "read", "params": {"path": "secret/*"}, "effect": "deny"})

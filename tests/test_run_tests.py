@@ -40,14 +40,14 @@ def run(place: Path, project: str, **env: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_what_fails_is_run_again_by_itself_and_named(tmp_path: Path) -> None:
+def test_a_failed_test_is_repeated_alone_and_named(tmp_path: Path) -> None:
     ran = run(tmp_path, PROJECT.format(broken="True"))
     assert ran.returncode == 0, ran.stdout
     assert "a test to fix): test_project.py::test_unsteady[a@b]\n" in ran.stdout
     assert "1 passed in" in ran.stdout
 
 
-def test_what_fails_again_fails_the_run(tmp_path: Path) -> None:
+def test_a_test_that_fails_again_fails_the_run(tmp_path: Path) -> None:
     ran = run(tmp_path, PROJECT.format(broken="False"))
     assert ran.returncode == 1
     assert "1 failed, 1 passed in" in ran.stdout
@@ -60,7 +60,7 @@ def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
     assert "run once more" not in ran.stdout
 
 
-def test_a_run_that_hangs_fails_and_says_where(tmp_path: Path) -> None:
+def test_a_run_that_hangs_fails_with_the_name_of_the_test(tmp_path: Path) -> None:
     sleeper = "import time\ndef test_that_sleeps():\n    time.sleep(1_000)\n"
     ran = run(tmp_path, sleeper, CLAWKIT_TEST_SILENCE_S="20")
     assert ran.returncode == 1

@@ -50,7 +50,7 @@ def names(kit: Toolkit) -> list[str]:
     return [each.name for each in kit.tools]
 
 
-async def test_the_readme_of_a_toolkit(workspace: Path) -> None:
+async def test_a_toolkit_runs_built_in_and_custom_tools(workspace: Path) -> None:
     async with Toolkit.open(workspace=workspace, tools=[weather]) as kit:
         assert names(kit) == [*BUILT, "weather"]
         assert kit.workspace == str(workspace)
@@ -85,7 +85,9 @@ def test_schemas_for_each_model_api(workspace: Path, provider: Any) -> None:
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-async def test_what_is_hidden_is_not_declared_but_taken(workspace: Path, provider: Any) -> None:
+async def test_hidden_parameters_are_accepted_but_not_declared(
+    workspace: Path, provider: Any
+) -> None:
     schema = {"properties": {"shown": {"type": "string"}, "secret": {"type": "string"}}}
 
     async def execute(params: dict[str, Any], _ctx: Context) -> str:
@@ -165,7 +167,7 @@ def test_a_mapping_that_holds_itself_is_a_configuration_error(workspace: Path) -
         Toolkit.open(loop, workspace=workspace)
 
 
-def test_what_an_operator_should_know_is_told(workspace: Path) -> None:
+def test_suspicious_settings_are_warnings(workspace: Path) -> None:
     config = {
         "tools": {
             "deny": ["raed"],
@@ -177,7 +179,7 @@ def test_what_an_operator_should_know_is_told(workspace: Path) -> None:
     assert any("params.pth" in warning for warning in warnings)
 
 
-def test_a_run_has_no_owners_rights_unless_told(workspace: Path) -> None:
+def test_a_run_has_owner_rights_only_if_requested(workspace: Path) -> None:
     async def nothing(_params: Any, _ctx: Context) -> None:
         return None
 
@@ -216,12 +218,12 @@ def test_every_option_of_the_scope_has_an_effect(workspace: Path) -> None:
     assert offered(sandboxed=True) == confined
 
 
-async def test_a_sandboxed_run_knows_it(workspace: Path) -> None:
+async def test_session_status_reports_a_sandboxed_run(workspace: Path) -> None:
     kit = Toolkit.open({}, workspace=workspace, sandboxed=True)
     assert (await kit.call("session_status")).details["sandboxed"] is True
 
 
-def test_a_model_that_cannot_be_one_is_a_configuration_error(workspace: Path) -> None:
+def test_an_invalid_model_name_is_a_configuration_error(workspace: Path) -> None:
     with pytest.raises(ConfigError, match="model"):
         Toolkit.open({}, workspace=workspace, model="a b")
 
@@ -249,7 +251,7 @@ def weather_function(city: str) -> str:
     return city
 
 
-async def test_hooks_of_the_caller_are_in_force(workspace: Path) -> None:
+async def test_hooks_of_the_caller_are_called(workspace: Path) -> None:
     seen: list[Call] = []
     hooks = Hooks()
     hooks.before(seen.append)
@@ -258,7 +260,7 @@ async def test_hooks_of_the_caller_are_in_force(workspace: Path) -> None:
     assert len(seen) == 1
 
 
-def test_the_workspace_is_the_one_given_else_the_agents_else_the_common_one_else_here(
+def test_the_workspace_is_the_given_else_the_agents_else_the_default_else_the_current_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("given", "agents", "common", "here"):
@@ -300,7 +302,7 @@ def test_a_current_directory_that_is_gone_is_a_configuration_error(
         resolve_workspace(Config(), "main")
 
 
-async def test_the_file_tools_are_held_to_the_workspace_unless_told_otherwise(
+async def test_the_file_tools_are_limited_to_the_workspace_by_default(
     workspace: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
@@ -320,7 +322,7 @@ async def test_the_file_tools_are_held_to_the_workspace_unless_told_otherwise(
     assert not await reached({"agents": {"list": [support]}})
 
 
-async def test_a_rule_about_a_path_cannot_be_passed_by_another_spelling(workspace: Path) -> None:
+async def test_another_spelling_of_a_path_does_not_bypass_a_rule(workspace: Path) -> None:
     (workspace / "secrets").mkdir()
     (workspace / "secrets" / "key").write_text("the key")
     (workspace / "~root").symlink_to("secrets")
@@ -344,14 +346,14 @@ async def test_a_rule_about_a_path_cannot_be_passed_by_another_spelling(workspac
     assert (await kit.call("ls", {"path": "file:secrets"})).details["status"] == "blocked"
 
 
-async def test_leaving_the_path_out_does_not_pass_a_rule_about_it(workspace: Path) -> None:
+async def test_omitting_the_path_does_not_bypass_a_rule_about_it(workspace: Path) -> None:
     rules = [{"tool": "ls", "effect": "deny", "params": {"path": str(workspace)}}]
     kit = Toolkit.open({"tools": {"rules": rules}}, workspace=workspace)
     for params in ({}, {"path": "."}, {"path": str(workspace)}, {"path": None}):
         assert (await kit.call("ls", params)).details["status"] == "blocked"
 
 
-async def test_secrets_of_our_own_environment_do_not_show_up(
+async def test_secrets_of_the_environment_are_masked_in_results(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_API_KEY", "correct-horse-battery-staple")
@@ -371,7 +373,7 @@ async def test_secrets_of_our_own_environment_do_not_show_up(
         loads('{gateway: {auth: {token: "velvet-otter-monsoon-42"}}}').config,
     ],
 )
-async def test_secrets_of_the_settings_do_not_show_up(workspace: Path, config: Any) -> None:
+async def test_secrets_of_the_settings_are_masked_in_results(workspace: Path, config: Any) -> None:
     (workspace / "notes").write_text("it is velvet-otter-monsoon-42\n")
     kit = Toolkit.open(config, workspace=workspace)
     text = (await kit.call("read", {"path": "notes"})).as_text()
@@ -394,7 +396,7 @@ async def test_only_cancellation_is_raised(workspace: Path) -> None:
         await task
 
 
-def test_the_public_names_are_there_and_loaded_on_use() -> None:
+def test_public_names_are_loaded_on_first_use() -> None:
     for name in clawkit.__all__:
         assert getattr(clawkit, name) is not None
     assert dir(clawkit) == sorted(clawkit.__all__)
@@ -416,7 +418,7 @@ def test_an_agent_that_is_not_among_those_configured_is_refused(tmp_path: Path) 
     assert "write" in Toolkit.open({}, workspace=tmp_path, agent="other").run.tools
 
 
-async def test_changed_settings_of_web_and_memory_hold_at_the_next_call(workspace: Path) -> None:
+async def test_changed_settings_of_web_and_memory_apply_to_the_next_call(workspace: Path) -> None:
     def allowing(*hosts: str, more: str = "") -> Config:
         fetch = {"ssrfPolicy": {"allowedHostnames": list(hosts)}, "cacheTtlMinutes": 0}
         search = {"extraPaths": [more] if more else []}
@@ -441,7 +443,7 @@ async def test_changed_settings_of_web_and_memory_hold_at_the_next_call(workspac
         assert seen == [(True, 0), (False, 1), (True, 0)]
 
 
-async def test_another_model_keeps_the_services_that_were_made(workspace: Path) -> None:
+async def test_changing_the_model_keeps_the_services(workspace: Path) -> None:
     config = {"tools": {"web": {"search": {"provider": "brave"}}}}
     async with Toolkit.open(config, workspace=workspace, owner=True) as kit:
         before = await kit.call("web_search", {"query": "tea"})

@@ -1,4 +1,4 @@
-"""`scripts/setup` says what it does, with a program in the place of pip."""
+"""`scripts/setup` reports its steps; a stub replaces pip."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def config_of(form: str, server: ScriptedServer, place: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("form", ["list", "entries"])
 @pytest.mark.parametrize("way", ["open", "spawn"])
-async def test_an_agent_has_everything_of_its_own(
+async def test_an_agent_has_its_own_files_model_and_tools(
     workspace: Path, tmp_path: Path, form: str, way: str
 ) -> None:
     other = tmp_path / "other"
@@ -74,7 +74,9 @@ async def test_an_agent_has_everything_of_its_own(
     assert "grep" not in names
 
 
-async def test_the_other_agent_is_as_it_was(workspace: Path, tmp_path: Path) -> None:
+async def test_settings_of_one_agent_do_not_change_the_other(
+    workspace: Path, tmp_path: Path
+) -> None:
     (tmp_path / "other").mkdir()
     async with ScriptedServer(then="done") as server:
         config = config_of("list", server, tmp_path / "other")

@@ -25,8 +25,8 @@ def mine() -> Path:
     return Path(os.environ["CLAWKIT_HOME"]) / "skills"
 
 
-def said(model: ScriptedModel) -> str:
-    """What the model was told last by the person."""
+def last_user_text(model: ScriptedModel) -> str:
+    """The last user message that the model received."""
     first = next(each for each in reversed(model.requests[-1].messages) if isinstance(each, User))
     assert isinstance(first.content[0], Text)
     return first.content[0].text
@@ -103,13 +103,13 @@ async def test_lists_and_limits_decide_which_are_in_the_prompt(workspace: Path, 
         assert found == expected, config
 
 
-async def test_further_directories_have_skills_too(workspace: Path, tmp_path: Path) -> None:
+async def test_skills_are_loaded_from_extra_directories(workspace: Path, tmp_path: Path) -> None:
     write_skill(tmp_path / "more", "extra")
     config = {"skills": {"load": {"extraDirs": [str(tmp_path / "more")]}}}
     assert "<name>extra</name>" in await prompt_of(workspace, config)
 
 
-async def test_enabled_plugins_bring_skills(workspace: Path) -> None:
+async def test_skills_of_trusted_plugins_are_listed(workspace: Path) -> None:
     source = 'from clawkit.plugins import Plugin\n\nplugin = Plugin("guide", skills=["how"])\n'
     written = plugins.write("guide/plugin.py", source)
     write_skill(written.parent / "how", "tour")
@@ -187,9 +187,7 @@ async def test_a_new_skill_can_be_read_in_the_same_session(workspace: Path, mine
     assert "Do it." in text_of(results(model)[-1])
 
 
-async def test_a_skill_that_changes_between_list_and_read_leads_nowhere_else(
-    workspace: Path, tmp_path: Path
-) -> None:
+async def test_a_skill_replaced_by_a_link_is_not_followed(workspace: Path, tmp_path: Path) -> None:
     file = write_skill(workspace / "skills", "here")
     secret = tmp_path / "secret.txt"
     secret.write_text("CANARY", encoding="utf-8")
@@ -239,13 +237,13 @@ async def test_people_invoke_skills_with_a_slash(workspace: Path, mine: Path) ->
     for line, words in INVOKED:
         model = ScriptedModel("ok")
         await ask(model, workspace, text=line)
-        assert said(model).startswith("Use the skill '")
-        assert words in said(model)
-    assert str(file.parent.parent) in said(model)
+        assert last_user_text(model).startswith("Use the skill '")
+        assert words in last_user_text(model)
+    assert str(file.parent.parent) in last_user_text(model)
     for line in NOT_INVOKED:
         model = ScriptedModel("ok")
         await ask(model, workspace, text=line)
-        assert said(model) == line
+        assert last_user_text(model) == line
 
 
 KEYS = {"skills": {"entries": {"weather": {"apiKey": "hunter2-abcdef", "env": {"MODE": "soft"}}}}}
@@ -325,7 +323,7 @@ async def test_programs_of_installed_skills_are_allowed_only_if_the_owner_says_s
     assert not await is_allowed(allows=True)
 
 
-def test_without_skills_nothing_of_them_is_imported(workspace: Path) -> None:
+def test_without_skills_their_modules_are_not_imported(workspace: Path) -> None:
     code = """
 import asyncio, sys
 from clawkit import Agent

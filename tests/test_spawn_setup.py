@@ -143,7 +143,7 @@ async def test_another_session_cannot_read_the_files(workspace: Path, home: Path
         ("keep", False, "", 0),
     ],
 )
-async def test_files_stay_only_where_that_is_set(
+async def test_attached_files_are_kept_only_if_configured(
     workspace: Path, home: Path, cleanup: str, retain: bool, answer: str, left: int
 ) -> None:
     asked = spawn(attachments=FILES, cleanup=cleanup)
@@ -210,7 +210,7 @@ async def test_contents_are_not_in_the_transcript(workspace: Path) -> None:
         (config({"backend": "ssh"}), {"attachments": FILES}, "its backend is 'ssh'"),
     ],
 )
-async def test_files_that_cannot_be_given_are_refused(
+async def test_invalid_attachments_are_refused(
     workspace: Path, home: Path, settings: dict[str, Any], params: dict[str, Any], words: str
 ) -> None:
     model = model_of([spawn(**params), "ok"], lambda _: "x")
@@ -393,7 +393,7 @@ async def test_a_rule_about_a_file_is_not_passed_by_its_copy(
         ({"workspaceAccess": "ro"}, "sandbox.workspaceAccess is 'ro'"),
     ],
 )
-async def test_a_worktree_that_cannot_be_had_is_refused(
+async def test_a_worktree_that_is_not_possible_is_refused(
     workspace: Path, sandbox: dict[str, Any], words: str
 ) -> None:
     model = model_of([spawn(worktree=True), "ok"], lambda _: "x")
@@ -444,7 +444,7 @@ async def run_in(
     return seen, next(each.system for each in model.requests if is_child(each))
 
 
-async def test_relative_paths_begin_in_the_directory_that_is_asked_for(rooms: Path) -> None:
+async def test_relative_paths_start_in_the_requested_directory(rooms: Path) -> None:
     tools: list[tuple[str, dict[str, Any]]] = [
         ("read", {"path": "lib/f.txt"}),
         ("ls", {}),
@@ -534,7 +534,7 @@ async def test_rules_roots_and_protection_mean_the_same_in_another_directory(
         ({"cwd": "app", "agentId": "b"}, {}, "'b' has its own workspace"),
     ],
 )
-async def test_another_directory_than_one_of_the_workspace_is_refused(
+async def test_directories_outside_the_workspace_are_refused(
     rooms: Path, tmp_path: Path, params: dict[str, Any], settings: dict[str, Any], words: str
 ) -> None:
     agents = {
@@ -552,7 +552,7 @@ async def test_another_directory_than_one_of_the_workspace_is_refused(
     ("cwd", "words"),
     [("src", "src/b.py"), ("{project}/src", "in the workspace"), ("gone", "is not a directory")],
 )
-async def test_a_directory_of_a_worktree_is_one_of_its_own(
+async def test_the_directory_of_a_task_is_inside_its_worktree(
     project: Path, home: Path, cwd: str, words: str
 ) -> None:
     (project / "gone").mkdir()

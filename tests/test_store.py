@@ -1,4 +1,4 @@
-"""Atomic files, with failures made by the system and not by stand-ins."""
+"""Atomic files, with real failures of the system instead of mocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def mode_of(path: Path) -> int:
 
 
 def run_child(code: str, *args: str) -> str:
-    """Runs code in a process of its own, so that limits and a changed user stay there."""
+    """Runs code in its own process, so that limits and a changed user affect nothing else."""
     done = subprocess.run(
         [sys.executable, "-c", code, *args], capture_output=True, text=True, check=False, timeout=60
     )
@@ -220,7 +220,7 @@ def test_readers_and_writers_at_once_only_ever_see_whole_files(tmp_path: Path) -
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_root_leaves_the_file_to_its_owner(tmp_path: Path) -> None:
+def test_a_file_written_by_root_keeps_its_owner(tmp_path: Path) -> None:
     target = tmp_path / "a"
     target.write_bytes(b"old")
     os.chown(target, 12345, 12346)
@@ -339,7 +339,7 @@ def test_a_link_is_not_backed_up(tmp_path: Path) -> None:
         (0, 0, 0o602, "can be written by others"),
     ],
 )
-def test_a_file_that_others_may_have_written_is_known(
+def test_files_that_others_may_have_written_are_recognised(
     monkeypatch: pytest.MonkeyPatch, me: int, owner: int, mode: int, why: str
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: me)
@@ -358,7 +358,7 @@ def test_a_private_file_is_created_for_its_owner_only_and_opened_again(tmp_path:
     os.close(fd)
 
 
-def test_what_is_not_private_is_not_opened_and_the_error_says_what_to_do(tmp_path: Path) -> None:
+def test_files_that_are_not_private_are_refused_with_advice(tmp_path: Path) -> None:
     for name in ("shared", "target"):
         (tmp_path / name).touch()
     (tmp_path / "shared").chmod(0o620)
@@ -408,7 +408,7 @@ async def test_other_tasks_run_while_one_waits_for_a_lock(tmp_path: Path) -> Non
         pass
 
 
-def test_a_lock_is_waited_for_as_long_as_was_said(tmp_path: Path) -> None:
+def test_a_lock_is_waited_for_until_the_timeout(tmp_path: Path) -> None:
     path = str(tmp_path / "file.lock")
     held = pytest.raises(TimeoutError, match="locked by another process")
     with locked(path), held, locked(path, wait_s=0):
@@ -434,7 +434,7 @@ def test_a_lock_file_of_another_user_or_kind_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_file_may_have_any_mode(tmp_path: Path) -> None:
-    """Some file systems have no modes, and its content means nothing."""
+    """Some file systems have no modes, and the content of a lock file does not matter."""
     path = tmp_path / "file.lock"
     path.touch()
     path.chmod(0o666)

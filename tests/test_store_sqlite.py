@@ -53,7 +53,7 @@ def test_a_file_of_an_older_version_is_brought_up_to_date(path: str) -> None:
     assert rows(fresh) == [("new", 7)]
 
 
-def test_of_many_who_bring_a_file_up_to_date_one_does(path: str) -> None:
+def test_concurrent_upgrades_are_done_once(path: str) -> None:
     old = open_(path)
     add(old, "kept")
     old.close()
@@ -85,7 +85,7 @@ def test_a_step_that_fails_leaves_the_file_as_it_was(path: str) -> None:
 
 
 @pytest.mark.parametrize("application", [0, 4, 2**31 - 1])
-def test_a_file_of_someone_else_is_left_alone(path: str, application: int) -> None:
+def test_a_database_of_another_program_is_not_changed(path: str, application: int) -> None:
     ours = open_(path)
     add(ours, "kept")
     ours.close()
@@ -95,7 +95,7 @@ def test_a_file_of_someone_else_is_left_alone(path: str, application: int) -> No
     assert rows(open_(path)) == [("kept",)]
 
 
-def test_a_change_that_fails_is_none(path: str) -> None:
+def test_a_failed_change_is_rolled_back(path: str) -> None:
     database = open_(path)
     add(database, "kept")
 
@@ -114,7 +114,9 @@ def test_a_change_that_fails_is_none(path: str) -> None:
 
 
 @pytest.mark.parametrize(("outlives_power", "level"), [(False, 1), (True, 2)])
-def test_how_much_the_power_can_take_is_chosen(path: str, outlives_power: bool, level: int) -> None:
+def test_the_synchronous_level_depends_on_outlives_power(
+    path: str, outlives_power: bool, level: int
+) -> None:
     database = Database(path, "it", 5, (FIRST,), outlives_power=outlives_power)
     with database.using() as db:
         assert db.pragma("synchronous") == level
@@ -132,7 +134,7 @@ def test_a_file_that_was_replaced_is_opened_anew(path: str) -> None:
     assert rows(database) == [("new",)]
 
 
-def test_a_file_that_only_reading_is_allowed_of_is_told(path: str) -> None:
+def test_a_read_only_file_is_an_error(path: str) -> None:
     database = open_(path)
     add(database, "kept")
     with database.using() as db:
@@ -154,7 +156,7 @@ def test_a_file_that_only_reading_is_allowed_of_is_told(path: str) -> None:
         (errno.ELOOP, ""),
     ],
 )
-def test_a_place_where_it_cannot_be_made_is_told_with_what_to_do(
+def test_a_directory_that_cannot_be_created_is_an_error_with_advice(
     path: str, monkeypatch: pytest.MonkeyPatch, code: int, do: str
 ) -> None:
     def refuse(folder: str, mode: int) -> None:
@@ -168,7 +170,7 @@ def test_a_place_where_it_cannot_be_made_is_told_with_what_to_do(
     assert str(caught.value) == f"{path}: the store of notes cannot be used: {why}"
 
 
-def test_a_failure_without_a_file_is_told_without_one(
+def test_an_error_without_a_file_name_is_reported_without_one(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(lock: int, how: int) -> None:

@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 
 class Collector:
-    """Receives spans over HTTP; can be told to never answer, or to never stop."""
+    """Receives spans over HTTP; can be configured to never answer, or to answer endlessly."""
 
     def __init__(self) -> None:
         self.spans: list[Seen] = []
@@ -277,7 +277,9 @@ async def test_spans_have_the_attributes_of_the_conventions(
     assert collector.resource["service.name"] == "mine"
 
 
-async def test_a_request_that_fails_says_why(collector: Collector, tmp_path: Path) -> None:
+async def test_a_failed_request_has_its_reason_in_the_span(
+    collector: Collector, tmp_path: Path
+) -> None:
     model = ScriptedModel(ModelError("billing", "no money for the violet vault"))
     ended = await turn(on(collector), tmp_path, model)
     assert ended.how == "error"
@@ -300,7 +302,7 @@ async def test_every_attempt_is_a_span_of_its_own(collector: Collector, tmp_path
     assert not collector.one("invoke_agent main").failed
 
 
-async def test_a_wait_that_is_broken_off_is_not_a_request(
+async def test_a_cancelled_wait_between_requests_is_not_a_span(
     collector: Collector, tmp_path: Path
 ) -> None:
     chain = ModelChain([ScriptedModel(ModelError("overloaded", "later", retry_after_s=50.0))])
@@ -327,7 +329,9 @@ async def test_an_empty_answer_and_the_second_try_are_two_spans(
     assert (empty.has["error.type"], full.failed) == ("empty", False)
 
 
-async def test_what_is_aborted_ends_as_aborted(collector: Collector, tmp_path: Path) -> None:
+async def test_aborted_turns_have_spans_that_end_as_aborted(
+    collector: Collector, tmp_path: Path
+) -> None:
     begun = asyncio.Event()
 
     @tool
@@ -364,9 +368,7 @@ async def test_what_is_aborted_ends_as_aborted(collector: Collector, tmp_path: P
     assert first.trace != second.trace
 
 
-async def test_a_call_that_is_refused_says_who_refused(
-    collector: Collector, tmp_path: Path
-) -> None:
+async def test_a_refused_call_names_who_refused_it(collector: Collector, tmp_path: Path) -> None:
     hooks = Hooks()
     hooks.before(lambda _call: Deny("not today"), tools="double")
     model = ScriptedModel(calls(("double", {"number": 1}), ("no_such", {}), ("fails", {})), "So.")
@@ -378,9 +380,7 @@ async def test_a_call_that_is_refused_says_who_refused(
     assert kinds == {"double": "hook", "no_such": "404", "fails": "500"}
 
 
-async def test_nothing_that_was_said_or_done_is_sent_unless_asked_for(
-    collector: Collector, tmp_path: Path
-) -> None:
+async def test_content_is_not_sent_by_default(collector: Collector, tmp_path: Path) -> None:
     model = ScriptedModel([think("The amber key."), call("fails")], "The indigo sea.")
     await turn(on(collector), tmp_path, model, fails)
     assert len(collector.spans) == 4
@@ -489,7 +489,7 @@ async def test_hostile_names_and_numbers_do_not_cost_other_spans(
     assert all(len(span.name) < 300 for span in collector.spans)
 
 
-async def test_a_shortened_conversation_is_noted_in_the_turn(
+async def test_compaction_is_an_event_of_the_turn_span(
     collector: Collector, tmp_path: Path
 ) -> None:
     model = ScriptedModel("One.", ModelError("overflow", "too long"), "A summary.", "Two.")
@@ -512,14 +512,12 @@ async def test_headers_may_be_secrets_of_the_environment(
     assert "x-token: token-of-the-collector" in collector.heads[0].lower()
 
 
-async def test_a_share_of_no_turns_sends_nothing(collector: Collector, tmp_path: Path) -> None:
+async def test_a_sample_rate_of_zero_sends_nothing(collector: Collector, tmp_path: Path) -> None:
     await turn(on(collector, sampleRate=0), tmp_path, ScriptedModel("Hi."))
     assert collector.spans == []
 
 
-async def test_spans_are_sent_while_the_conversation_goes_on(
-    collector: Collector, tmp_path: Path
-) -> None:
+async def test_spans_are_sent_during_the_conversation(collector: Collector, tmp_path: Path) -> None:
     config = on(collector, flushIntervalMs=1)
     model = ScriptedModel("Hi.")
     async with Agent.open(config, workspace=tmp_path, keep=False, model=model) as agent:
@@ -527,7 +525,7 @@ async def test_spans_are_sent_while_the_conversation_goes_on(
         await collector.asked.wait()
 
 
-async def test_the_command_goes_on_with_the_trace_of_its_environment(
+async def test_the_command_continues_the_trace_of_its_environment(
     collector: Collector, tmp_path: Path
 ) -> None:
     variables = {
@@ -571,7 +569,7 @@ async def test_an_invalid_parent_begins_a_trace(
     assert collector.one("invoke_agent main").parent == ""
 
 
-async def test_when_it_is_off_nothing_of_it_is_imported(tmp_path: Path) -> None:
+async def test_disabled_telemetry_is_not_imported(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
 from clawkit.agent_session import Agent
@@ -614,7 +612,7 @@ async def test_without_the_extra_there_is_one_warning_and_turns_go_on(
         ({"headers": {"X-Token": "${NO_SUCH_VARIABLE}"}}, "NO_SUCH_VARIABLE is not set"),
     ],
 )
-async def test_what_cannot_be_is_a_warning(
+async def test_invalid_settings_are_warnings(
     settings: dict[str, Any], words: str, collector: Collector, tmp_path: Path
 ) -> None:
     model = ScriptedModel("Hi.")
@@ -635,7 +633,7 @@ async def test_a_variable_that_opentelemetry_cannot_use_is_a_warning(
         assert (await agent.send("Hello")).how == "done"
 
 
-async def test_a_collector_that_is_not_there_harms_nothing(
+async def test_an_unreachable_collector_does_not_fail_the_turn(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -679,7 +677,9 @@ THERE = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a:1"}
         (Otel(enabled=True), {"OTEL_SDK_DISABLED": "True"}, False),
     ],
 )
-def test_it_is_on_when_someone_says_so(settings: Otel, env: dict[str, str], expected: bool) -> None:
+def test_telemetry_is_enabled_by_settings_or_environment(
+    settings: Otel, env: dict[str, str], expected: bool
+) -> None:
     assert settings.is_on(env) is expected
 
 
@@ -708,7 +708,7 @@ CAPTURE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
         (CaptureContent(enabled=True, output_messages=True), {}, True),
     ],
 )
-def test_content_is_captured_when_someone_says_so(
+def test_content_is_captured_if_configured(
     wanted: bool | CaptureContent | None, env: dict[str, str], expected: bool
 ) -> None:
     found = captured(Otel(capture_content=wanted), env)
@@ -730,6 +730,6 @@ def test_where_spans_go(settings: Otel, env: dict[str, str], expected: str) -> N
     assert address_of(settings, env) == expected
 
 
-def test_an_address_begins_with_http() -> None:
+def test_an_endpoint_must_be_a_url() -> None:
     with pytest.raises(ConfigError, match=r"diagnostics\.otel\.endpoint.*not a URL"):
         loads('{diagnostics: {otel: {endpoint: "localhost:4318"}}}', env={})

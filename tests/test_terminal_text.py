@@ -8,7 +8,7 @@ from clawkit.terminal_text import text_width, truncate, wrap
 
 
 @table(("text", "columns"), [("", 0), ("abc", 3), ("日本", 4), ("e\u0301", 1), ("a\u200bb", 2)])
-def test_a_text_takes_columns(text: str, columns: int) -> None:
+def test_text_width_counts_terminal_columns(text: str, columns: int) -> None:
     assert text_width(text) == columns
 
 

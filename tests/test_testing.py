@@ -30,7 +30,7 @@ async def nothing(_params: Any, _ctx: Context) -> None:
     return None
 
 
-async def test_a_kit_runs_a_tool_as_its_owner_and_knows_nothing_of_the_machine(
+async def test_a_kit_runs_a_tool_as_owner_and_ignores_the_users_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = tmp_path / "broken.json5"
@@ -105,7 +105,7 @@ def test_a_good_tool_has_no_problems() -> None:
         ),
     ],
 )
-def test_problems_are_told_one_by_one(made: Tool, words: list[str]) -> None:
+def test_check_tool_reports_each_problem(made: Tool, words: list[str]) -> None:
     problems = check_tool(made)
     assert len(problems) == len(words)
     for problem, expected in zip(problems, words, strict=True):
@@ -113,7 +113,7 @@ def test_problems_are_told_one_by_one(made: Tool, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", ["ScriptedServer", "fault"])
-def test_without_the_test_kit_it_says_what_to_install(
+def test_a_missing_test_kit_is_an_error_that_names_the_package(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in [each for each in sys.modules if each.partition(".")[0] == "clawkit_testkit"]:

@@ -30,7 +30,7 @@ def test_a_text_that_fits_is_returned_as_it_is() -> None:
     assert cut(LINES, len(LINES)) is LINES
 
 
-def test_a_dull_end_is_dropped_with_a_notice_that_counts() -> None:
+def test_an_unimportant_end_is_dropped_with_a_notice_of_its_length() -> None:
     shown = cut(LINES, 5_000)
     head, _, notice = shown.rpartition("\n[")
     assert LINES.startswith(head)
@@ -262,7 +262,7 @@ def test_sizes_read_naturally(size: int, shown: str) -> None:
         ("exe", "exec"),
     ],
 )
-def test_a_near_miss_is_recognised(name: str, best: str) -> None:
+def test_a_misspelt_name_is_recognised(name: str, best: str) -> None:
     assert nearest(name, ["read", "exec", "apply_patch", "session_status", "ls"])[0] == best
 
 
@@ -283,7 +283,7 @@ def test_characters_that_deceive_are_spelled_out() -> None:
     assert printable("a\nb", "") == "a\\u{a}b"
 
 
-def test_times_are_told_in_two_units_at_most(subtests: pytest.Subtests) -> None:
+def test_durations_have_two_units_at_most(subtests: pytest.Subtests) -> None:
     cases: Iterable[tuple[float, str]] = [
         (-1, "0s"),
         (0, "0s"),
@@ -334,9 +334,7 @@ def test_invalid_times(text: str) -> None:
         ("x" * 100, 10, "[… 100 characters before this …]\n"),
     ],
 )
-def test_of_a_text_that_is_cut_at_its_start_the_end_is_kept(
-    text: str, size: int, kept: str
-) -> None:
+def test_cut_start_keeps_the_end_of_a_text(text: str, size: int, kept: str) -> None:
     assert cut_start(text, size) == kept
 
 

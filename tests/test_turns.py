@@ -1,4 +1,4 @@
-"""What is said to an agent while it works: modes, limits, and what can be taken back."""
+"""Messages to an agent during a turn: modes, limits, and withdrawing them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def words(message: object) -> str:
     return "|".join(part.text for part in parts if isinstance(part, Text))
 
 
-def said(agent: Agent) -> list[str]:
+def user_texts(agent: Agent) -> list[str]:
     return [words(each) for each in agent.conversation.history if isinstance(each, User)]
 
 
@@ -43,7 +43,7 @@ def queue(**settings: Any) -> dict[str, Any]:
         ({**queue(mode="interrupt")}, "", 3),
     ],
 )
-async def test_the_configured_mode_says_what_becomes_of_it(
+async def test_the_configured_mode_decides_how_a_message_is_queued(
     workspace: Path, config: Any, channel: str, turns: int
 ) -> None:
     gate, events = Gate(call("ls", {})), list[Any]()
@@ -58,7 +58,7 @@ async def test_the_configured_mode_says_what_becomes_of_it(
         ended = [await each for each in (first, *posted)]
         assert len({id(each) for each in ended}) == turns
         assert len([each for each in events if isinstance(each, TurnEnded)]) == turns
-        assert "".join(said(agent)).replace("|", "") == "goonetwo"
+        assert "".join(user_texts(agent)).replace("|", "") == "goonetwo"
         steering = [each.steering for each in events if isinstance(each, MessageAdded)]
         assert (True in steering) == (turns == 1)
 
@@ -101,7 +101,7 @@ async def test_interrupting_a_tool_call(workspace: Path) -> None:
         assert "interrupted" in words(result)
 
 
-async def test_what_waits_can_be_seen_and_taken_back(workspace: Path) -> None:
+async def test_queued_messages_can_be_listed_and_withdrawn(workspace: Path) -> None:
     gate = Gate("done")
     async with Agent.open({}, workspace=workspace, model=ScriptedModel(gate, "later")) as agent:
         turn = agent.post("go")
@@ -122,7 +122,7 @@ async def test_what_waits_can_be_seen_and_taken_back(workspace: Path) -> None:
         gate.release()
         await turn
         await agent.settle()
-        assert said(agent) == ["go"]
+        assert user_texts(agent) == ["go"]
 
 
 async def test_a_full_queue_refuses_more(workspace: Path) -> None:
@@ -141,10 +141,10 @@ async def test_a_full_queue_refuses_more(workspace: Path) -> None:
         gate.release()
         await turn
         await agent.settle()
-        assert sorted(said(agent)) == ["go", "steered", "waits"]
+        assert sorted(user_texts(agent)) == ["go", "steered", "waits"]
 
 
-async def test_closing_tells_everybody(workspace: Path) -> None:
+async def test_closing_ends_the_turn_and_fails_queued_messages(workspace: Path) -> None:
     gate = Gate("done")
     async with Agent.open({}, workspace=workspace, model=ScriptedModel(gate)) as agent:
         turn, waits = agent.post("go"), agent.post("next", mode="followup")
@@ -165,7 +165,7 @@ async def test_closing_tells_everybody(workspace: Path) -> None:
         ({"entries": {"main": {"maxConcurrent": 2}}}, 2),
     ],
 )
-async def test_so_many_turns_at_once_over_all_sessions(
+async def test_concurrent_turns_are_limited_across_sessions(
     workspace: Path, agents: Any, most: int
 ) -> None:
     running = peak = 0
@@ -199,7 +199,7 @@ async def test_a_turn_waits_while_the_conversation_is_shortened(workspace: Path)
         assert (await turn).text == "ok"
 
 
-def test_messages_are_joined_only_as_what_they_are() -> None:
+def test_joined_messages_keep_their_source() -> None:
     one, two = User((Text("1"),)), User((Text("2"),))
     assert join([one]) is one
     joined = join([one, two])

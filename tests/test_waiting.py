@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.agent.talking import Heard
-from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, spawn, told
+from tests.test_delegation import Answer, is_child, last_text, model_of, refusal, reports_of, spawn
 
 from clawkit import Agent
 from clawkit.agent.events import Notice
@@ -38,9 +38,9 @@ async def test_the_deadline_resumes_a_session_and_says_what_is_still_at_work(
         await agent.send("go")
         assert details(agent)["status"] == "yielded"
         work = asyncio.ensure_future(agent.settle())
-        while not told(agent):
+        while not reports_of(agent):
             await asyncio.sleep(0.01)
-        [message] = told(agent)
+        [message] = reports_of(agent)
         assert "not from the user: your timeout" in message
         assert "Still at work: 1\n- 'slow' (run " in message
         assert "): running for " in message
@@ -48,7 +48,7 @@ async def test_the_deadline_resumes_a_session_and_says_what_is_still_at_work(
         ended = await work
         assert ended is not None
         assert ended.text == "All read."
-        assert "Sub-agent 'slow': completed" in told(agent)[1]
+        assert "Sub-agent 'slow': completed" in reports_of(agent)[1]
         last = [each for each in agent.conversation.history if isinstance(each, User)][1]
         assert last.source is not None
         assert (last.source.kind, last.source.runs) == ("subagent", ())
@@ -78,10 +78,10 @@ async def test_a_result_before_the_deadline_resumes_it_once(workspace: Path) -> 
         await asyncio.sleep(0.4)
         assert heard == 0
         assert not agent.has_results
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
 
 
-async def test_an_idle_chat_is_called_at_the_deadline(workspace: Path) -> None:
+async def test_an_idle_chat_is_notified_at_the_deadline(workspace: Path) -> None:
     gate, called = Gate("late"), asyncio.Event()
     script = [spawn(), yields(timeoutSeconds=SOON), "Still waiting.", "Read."]
     async with Agent.open({}, workspace=workspace, model=model_of(script, lambda _: gate)) as agent:
@@ -96,7 +96,7 @@ async def test_an_idle_chat_is_called_at_the_deadline(workspace: Path) -> None:
         await agent.settle()
 
 
-async def test_what_a_person_says_resumes_it_and_ends_the_wait(workspace: Path) -> None:
+async def test_a_message_of_a_person_resumes_the_session_and_ends_the_wait(workspace: Path) -> None:
     gate = Gate("late")
     script = [spawn(), yields(timeoutSeconds=SOON), "Yes?", "Read."]
     async with Agent.open({}, workspace=workspace, model=model_of(script, lambda _: gate)) as agent:
@@ -104,13 +104,13 @@ async def test_what_a_person_says_resumes_it_and_ends_the_wait(workspace: Path) 
         assert (await agent.send("hello")).text == "Yes?"
         await asyncio.sleep(2 * SOON)
         assert not agent.has_results
-        assert told(agent) == []
+        assert reports_of(agent) == []
         gate.release()
         await agent.settle()
 
 
 @pytest.mark.parametrize("announce", ["steer", "followup"])
-async def test_results_that_are_here_already_are_read_in_the_same_turn(
+async def test_results_that_have_already_arrived_are_read_in_the_same_turn(
     workspace: Path, announce: str
 ) -> None:
     first, slow = Gate(yields()), Gate("late")
@@ -129,13 +129,13 @@ async def test_results_that_are_here_already_are_read_in_the_same_turn(
         assert (await turn).text == "one is read"
         assert details(agent)["status"] == "already_pending"
         assert [each["label"] for each in details(agent)["pendingChildren"]] == ["slow"]
-        assert len(told(agent)) == 1
+        assert len(reports_of(agent)) == 1
         slow.release()
         await agent.settle()
-        assert len(told(agent)) == 2
+        assert len(reports_of(agent)) == 2
 
 
-async def test_it_waits_for_what_is_started_in_the_same_message(workspace: Path) -> None:
+async def test_a_wait_includes_sub_agents_started_in_the_same_message(workspace: Path) -> None:
     asked = calls(("sessions_spawn", {"task": "t"}), ("sessions_yield", {}))
     asked[1] = yields(timeoutSeconds=0)  # no limit
     model = model_of([asked, "done"], lambda _: "7")
@@ -148,7 +148,7 @@ async def test_a_sub_agent_that_ends_without_an_answer_is_not_waited_for(workspa
     model = model_of([spawn(), yields(), "Nothing to say."], lambda _: "ANNOUNCE_SKIP")
     async with Agent.open({}, workspace=workspace, model=model) as agent:
         assert await agent.run("go") == "Nothing to say."
-        [message] = told(agent)
+        [message] = reports_of(agent)
         assert "had nothing to report" in message
 
 
@@ -171,12 +171,12 @@ async def test_a_sub_agent_waits_with_a_deadline_and_takes_no_slot(workspace: Pa
     model = model_of([spawn("upper"), yields(), "all done"], child)  # both levels wait
     async with Agent.open(config, workspace=workspace, model=model) as agent:
         assert await agent.run("go") == "all done"
-        assert "> upper done" in told(agent)[0]
+        assert "> upper done" in reports_of(agent)[0]
     said = [last_text(each) for each in model.requests if is_child(each)]
     assert any("Still at work: 1\n- 'leaf'" in each for each in said)
 
 
-async def test_the_user_is_told_what_the_model_says_meanwhile(workspace: Path) -> None:
+async def test_the_acknowledgment_is_shown_to_the_user(workspace: Path) -> None:
     heard, gate = Heard(), Gate("late")
     script = [spawn(), yields(acknowledgment="I am on it.", waitFor="message"), "Done."]
     model = model_of(script, lambda _: gate)
@@ -197,7 +197,7 @@ async def test_the_user_is_told_what_the_model_says_meanwhile(workspace: Path) -
         ({"waitFor": "sunset"}, "waitFor"),
     ],
 )
-async def test_what_cannot_be_waited_for_is_refused(
+async def test_invalid_waits_are_refused(
     workspace: Path, params: dict[str, Any], words: str
 ) -> None:
     model = model_of([call("sessions_yield", params), "ok"], lambda _: "7")
@@ -206,7 +206,7 @@ async def test_what_cannot_be_waited_for_is_refused(
         assert words in refusal(agent)
 
 
-async def test_only_a_turn_can_end(workspace: Path) -> None:
+async def test_sessions_yield_needs_a_running_turn(workspace: Path) -> None:
     gate = Gate("late")
     model = model_of([spawn(), "started", "read"], lambda _: gate)
     async with Agent.open({}, workspace=workspace, model=model) as agent:
@@ -252,7 +252,7 @@ async def test_a_summary_says_again_which_sub_agents_are_at_work(workspace: Path
     assert any(isinstance(each, Summary) and "slow log" in each.text for each in stored)
 
 
-async def test_a_turn_that_is_shortened_does_not_forget_its_sub_agents(workspace: Path) -> None:
+async def test_compaction_keeps_the_running_sub_agents(workspace: Path) -> None:
     """Between the start of a sub-agent and its end, and without anyone's asking for it."""
     gate = Gate("found it")
     too_long = ModelError("overflow", "too long")

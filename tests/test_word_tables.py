@@ -26,7 +26,7 @@ def test_lines_belong_to_the_group_above_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["  a\nname:\n", "name:\n  a\nname:\n  b\n", "name\n  a\n"])
-def test_a_table_that_is_not_understood_is_refused(text: str, tmp_path: Path) -> None:
+def test_an_invalid_table_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "table.txt").write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=r"table\.txt"):
         read_groups(str(tmp_path / "module.py"), "table.txt")

@@ -1,4 +1,4 @@
-"""Worktrees of sub-agents: what is checked out, what is reported, and what a hostile one can do."""
+"""Worktrees of sub-agents: what is checked out, what is reported, and attacks by hostile ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,9 @@ def state_of(place: Path) -> dict[str, bytes]:
     return {str(each): each.read_bytes() for each in place.rglob("*") if each.is_file()}
 
 
-def test_it_has_the_last_commit_and_the_repository_is_not_touched(repository: Path) -> None:
+def test_a_worktree_has_the_last_commit_and_leaves_the_repository_unchanged(
+    repository: Path,
+) -> None:
     (repository / "a.txt").write_text("not committed\n")
     (repository / "new.txt").write_text("not added\n")
     before = state_of(repository)
@@ -74,7 +76,7 @@ def test_it_has_the_last_commit_and_the_repository_is_not_touched(repository: Pa
     assert Path(worktree.place).stat().st_mode & 0o777 == 0o700
 
 
-def test_a_clean_one_is_removed(repository: Path) -> None:
+def test_a_clean_worktree_is_removed(repository: Path) -> None:
     worktree = check_out(repository)
     Path(worktree.tree, "made.o").write_text("ignored")
     nest(Path(worktree.tree), 2_000)  # git does not track directories
@@ -83,7 +85,7 @@ def test_a_clean_one_is_removed(repository: Path) -> None:
     assert not os.path.exists(worktree.place)
 
 
-def test_changes_are_told_and_can_be_applied(repository: Path) -> None:
+def test_changes_are_reported_and_can_be_applied(repository: Path) -> None:
     worktree = check_out(repository)
     tree = Path(worktree.tree)
     (tree / "a.txt").write_text("one\ntwo\n")
@@ -237,7 +239,7 @@ def moved(place: Path) -> None:
         (endless, "git rev-parse took longer than 5 s"),
     ],
 )
-def test_what_has_no_commit_of_its_own_is_refused(
+def test_a_workspace_without_a_commit_is_refused(
     tmp_path: Path, make: Callable[[Path], None], words: str
 ) -> None:
     make(tmp_path / "ws")
@@ -245,7 +247,7 @@ def test_what_has_no_commit_of_its_own_is_refused(
         plan_worktree(str(tmp_path / "ws"), "agent:main:s")
 
 
-def test_a_place_that_no_commit_has_is_refused_and_leaves_nothing(repository: Path) -> None:
+def test_an_untracked_directory_is_refused_and_leaves_nothing(repository: Path) -> None:
     (repository / "untracked").mkdir()
     worktree = plan_worktree(str(repository / "untracked"), "agent:main:s")
     with pytest.raises(ToolError, match="'untracked/' is not in the last commit"):
@@ -254,7 +256,7 @@ def test_a_place_that_no_commit_has_is_refused_and_leaves_nothing(repository: Pa
     assert not os.path.exists(worktree.place)
 
 
-def test_what_rules_deny_is_not_copied(repository: Path) -> None:
+def test_files_that_rules_deny_are_not_copied(repository: Path) -> None:
     worktree = plan_worktree(str(repository), "agent:main:s")
     with pytest.raises(ToolError, match=r"stricter about 'src/b.py' in the workspace"):
         make_worktree(worktree, lambda name: name == "src/b.py")
@@ -271,7 +273,7 @@ def other_system(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("other_system")
-def test_there_are_none_where_the_kernel_cannot_confine_git(repository: Path) -> None:
+def test_without_landlock_worktrees_are_refused(repository: Path) -> None:
     with pytest.raises(ToolError, match="this system has no Landlock"):
         plan_worktree(str(repository), "agent:main:s")
 
@@ -331,7 +333,7 @@ def test_git_cannot_be_led_to_files_outside_the_repository(
 
 
 def test_errors_of_git_are_not_passed_on(repository: Path) -> None:
-    """Git quotes files in them: here one that it can read."""
+    """Errors of git quote files, in this test one that it can read."""
     tree = git(repository, "rev-parse", "HEAD^{tree}").strip()
     (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
     worktree = plan_worktree(str(repository), "agent:main:s")
@@ -343,7 +345,7 @@ def test_errors_of_git_are_not_passed_on(repository: Path) -> None:
     assert "heron" not in str(caught.value)
 
 
-def test_a_nested_repository_does_not_tell_of_another(repository: Path, tmp_path: Path) -> None:
+def test_a_nested_repository_does_not_reveal_another(repository: Path, tmp_path: Path) -> None:
     private = make_repository(tmp_path / "private")
     worktree = check_out(repository)
     (Path(worktree.tree) / "sub").mkdir()
@@ -500,7 +502,7 @@ def locked(tree: Path) -> None:
         (broken, "could not be determined"),
     ],
 )
-def test_nothing_that_was_changed_is_taken_for_clean(
+def test_a_changed_worktree_is_never_treated_as_clean(
     repository: Path, change: Callable[[Path], None], shown: str
 ) -> None:
     worktree = check_out(repository)

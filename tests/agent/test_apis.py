@@ -233,7 +233,9 @@ PROOF = "c2lnbmF0dXJlIG9mIG9uZQ=="
 
 
 @pytest.mark.parametrize(("before", "after"), [*permutations(APIS, 2)])
-async def test_one_api_goes_on_where_another_was(before: Api, after: Api, tmp_path: Path) -> None:
+async def test_a_conversation_continues_with_another_api(
+    before: Api, after: Api, tmp_path: Path
+) -> None:
     place = make_place(tmp_path / "ws")
     looks = [call("read", {"path": "dot.png"}), call("grep", {"pattern": "alpha"})]
     script: list[Any] = [

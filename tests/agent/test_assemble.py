@@ -51,7 +51,7 @@ def jobs(parameters: dict[str, Any] = ACTIONS) -> Registered:
     return Registered(Tool("jobs", "Jobs.", parameters, nothing), "caller")
 
 
-def test_without_settings_every_built_tool_is_there_in_catalog_order() -> None:
+def test_without_settings_every_built_tool_is_offered_in_catalog_order() -> None:
     assembly = assemble(Config(), OWNER)
     assert list(assembly.tools) == BUILT
     assert set(assembly.sources) == set(CATALOG)
@@ -96,7 +96,7 @@ def test_two_tools_of_one_name_are_refused() -> None:
         assemble(Config(), OWNER, [given("weather"), given("WEATHER")])
 
 
-def test_policy_takes_tools_away_and_says_why() -> None:
+def test_policy_removes_tools_with_a_reason() -> None:
     assembly = assemble(config_of(deny=["read", "process"]), OWNER)
     assert list(assembly.tools) == [name for name in BUILT if name not in ("read", "process")]
     assert "tools.deny denies it with 'read'" in assembly.refused["read"]
@@ -122,7 +122,7 @@ def test_owner_only_tools_are_for_owners() -> None:
     assert "owner" in stranger.refused["danger"]
 
 
-def test_optional_tools_are_there_when_asked_for() -> None:
+def test_optional_tools_are_offered_if_requested() -> None:
     extra = [replace(given("rain", "plugin:sky"), optional=True)]
     assert "rain" not in assemble(Config(), OWNER, extra).tools
     assert "rain" in assemble(config_of(alsoAllow=["sky"]), OWNER, extra).tools
@@ -326,7 +326,7 @@ def test_tools_from_outside_are_part_of_what_is_remembered() -> None:
     assert assemble(Config(), OWNER, [elsewhere]).sources["weather"] == "plugin:sky"
 
 
-def test_a_tool_that_is_gone_is_not_taken_for_another_one() -> None:
+def test_a_new_tool_is_not_mistaken_for_a_deleted_one() -> None:
     config = config_of(deny=["tool*"])
     for number in range(200):
         name = f"tool{number}"

@@ -81,17 +81,17 @@ def open_talk(kit: Toolkit, model: Any, **options: Any) -> Conversation:
     return Conversation(kit.run, model, "You help.", specs_of(kit.run), **options)
 
 
-def heard_by(talk: Conversation) -> Heard:
+def events_of(talk: Conversation) -> Heard:
     assert isinstance(talk.tell, Heard)
     return talk.tell
 
 
-def kept_by(talk: Conversation) -> Kept:
+def transcript_of(talk: Conversation) -> Kept:
     assert isinstance(talk.transcript, Kept)
     return talk.transcript
 
 
-async def test_a_listener_that_fails_does_no_harm(kit: Toolkit, slow: Slow) -> None:
+async def test_an_exception_in_a_listener_does_not_stop_the_turn(kit: Toolkit, slow: Slow) -> None:
     def fail(_event: Event) -> None:
         raise BrokenPipeError
 
@@ -99,10 +99,10 @@ async def test_a_listener_that_fails_does_no_harm(kit: Toolkit, slow: Slow) -> N
     talk = open_talk(kit, ScriptedModel(calls(("slow", {}), ("slow", {})), "ok"), tell=fail)
     assert (await talk.turn("go")).text == "ok"
     assert_consistent(talk.history)
-    assert kept_by(talk).messages == talk.history
+    assert transcript_of(talk).messages == talk.history
 
 
-async def test_there_is_one_turn_at_a_time(kit: Toolkit) -> None:
+async def test_turns_do_not_overlap(kit: Toolkit) -> None:
     gate = Gate("first")
     talk = open_talk(kit, ScriptedModel(gate, "second"))
     turn = asyncio.create_task(talk.turn("one"))
@@ -114,7 +114,7 @@ async def test_there_is_one_turn_at_a_time(kit: Toolkit) -> None:
     gate.release()
     assert (await turn).text == "first"
     assert (await talk.turn("two")).text == "second"
-    assert_sane(heard_by(talk))
+    assert_sane(events_of(talk))
 
 
 async def test_no_turn_starts_during_compaction(kit: Toolkit) -> None:
@@ -152,7 +152,7 @@ async def test_a_provider_that_counts_no_tokens_does_not_make_the_history_small(
     await talk.turn("first")
     assert talk.context_tokens > 20_000
     await talk.turn("second")
-    assert len(heard_by(talk).of(Compacted)) == 1
+    assert len(events_of(talk).of(Compacted)) == 1
 
 
 async def test_a_failure_to_store_the_last_answer_is_reported(kit: Toolkit) -> None:
@@ -160,12 +160,12 @@ async def test_a_failure_to_store_the_last_answer_is_reported(kit: Toolkit) -> N
     talk = open_talk(kit, ScriptedModel(gate, "again"))
     turn = asyncio.create_task(talk.turn("go"))
     await gate.reached.wait()
-    kept_by(talk).trouble = "the disk is full"
+    transcript_of(talk).trouble = "the disk is full"
     gate.release()
     ended = await turn
     assert ended.how == "error"
     assert "the disk is full" in ended.error
-    kept_by(talk).trouble = ""
+    transcript_of(talk).trouble = ""
     assert (await talk.turn("more")).text == "again"
 
 
@@ -178,12 +178,12 @@ async def test_a_summary_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> No
     turn = asyncio.create_task(talk.turn("second"))
     await gate.reached.wait()
     before = list(talk.history)
-    kept_by(talk).trouble = "the disk is full"
+    transcript_of(talk).trouble = "the disk is full"
     gate.release()
     ended = await turn
     assert (ended.how, ended.error) == ("error", "the disk is full")
     assert talk.history == before
-    assert_sane(heard_by(talk))
+    assert_sane(events_of(talk))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ async def test_a_summary_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> No
         (Assistant((), "refusal"), 1, "refused to answer"),
     ],
 )
-async def test_an_answer_that_says_nothing_is_not_an_answer(
+async def test_an_empty_answer_is_not_kept(
     kit: Toolkit, answer: Assistant, asked: int, said: str
 ) -> None:
     paid = Assistant(answer.content, answer.stop, usage=Usage(10, 1, cost=0.25))
@@ -220,7 +220,7 @@ async def test_a_bug_in_a_model_ends_the_turn_for_those_who_listen(kit: Toolkit)
     talk = open_talk(kit, Broken())
     with pytest.raises(ZeroDivisionError):
         await talk.turn("go")
-    assert heard_by(talk)[-1] == TurnEnded("error", Usage(), "the turn was cut short")
+    assert events_of(talk)[-1] == TurnEnded("error", Usage(), "the turn was cut short")
     talk.model = ScriptedModel("fine")
     assert (await talk.turn("again")).text == "fine"
 
@@ -241,7 +241,7 @@ async def test_a_message_sent_while_tools_run_is_read_after_their_results(
         *("User", "Assistant", "ToolResult", "ToolResult", "User", "Assistant"),
         *("User", "Assistant"),
     ]
-    assert [event.steering for event in heard_by(talk).of(MessageAdded)] == [False, True, False]
+    assert [event.steering for event in events_of(talk).of(MessageAdded)] == [False, True, False]
 
 
 async def test_a_message_sent_during_a_question_is_read_after_the_answer(
@@ -308,14 +308,14 @@ async def test_a_conversation_that_gets_too_long_between_results_is_shortened(
         talk = open_talk(kit, model)
         ended = await talk.turn("go")
     assert ended.text == "ok"
-    assert len(heard_by(talk).of(Compacted)) == 2
+    assert len(events_of(talk).of(Compacted)) == 2
     assert_consistent(talk.history)
-    assert kept_by(talk).messages == talk.history
+    assert transcript_of(talk).messages == talk.history
     for request in model.requests:
         assert_consistent(request.messages)
 
 
-async def test_the_cost_is_looked_at_between_answers(kit: Toolkit, slow: Slow) -> None:
+async def test_the_cost_limit_is_checked_between_answers(kit: Toolkit, slow: Slow) -> None:
     slow.release.set()
     dear = Assistant((call("slow", id="1"),), "tool_calls", usage=Usage(1, 1, cost=0.7))
     talk = open_talk(kit, ScriptedModel(then=dear), limits=TurnLimits(max_cost=2.0))
@@ -365,7 +365,7 @@ async def test_a_turn_can_be_aborted_at_any_moment(kit: Toolkit, slow: Slow, see
             assert ended.how == "done"
         assert slow.running == 0
         assert_consistent(talk.history)
-        kept = kept_by(talk).messages
+        kept = transcript_of(talk).messages
         assert sorted(map(repr, kept)) == sorted(map(repr, talk.history))
         assert_sane(heard)
         talk.tell = Heard()
@@ -376,7 +376,7 @@ async def test_a_turn_can_be_aborted_at_any_moment(kit: Toolkit, slow: Slow, see
         assert len([task for task in asyncio.all_tasks() if not task.done()]) == 1
 
 
-async def test_what_was_streamed_is_what_is_kept_of_an_aborted_answer(kit: Toolkit) -> None:
+async def test_the_streamed_part_of_an_aborted_answer_is_kept(kit: Toolkit) -> None:
     for pieces in range(1, 5):
         gate = Gate("one two three four five", after=pieces)
         talk = open_talk(kit, ScriptedModel(gate))
@@ -385,7 +385,7 @@ async def test_what_was_streamed_is_what_is_kept_of_an_aborted_answer(kit: Toolk
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
-        streamed = "".join(event.text for event in heard_by(talk).of(TextPiece))
+        streamed = "".join(event.text for event in events_of(talk).of(TextPiece))
         last = talk.history[-1]
         assert isinstance(last, Assistant)
         assert (last.text, last.stop) == (streamed, "aborted")
@@ -397,4 +397,4 @@ async def test_calls_with_the_same_id_have_a_result_each(kit: Toolkit, slow: Slo
     talk = open_talk(kit, model)
     await talk.turn("go")
     results = [each for each in talk.history if isinstance(each, ToolResult)]
-    assert len(heard_by(talk).of(ResultStored)) == len(results) == 5
+    assert len(events_of(talk).of(ResultStored)) == len(results) == 5

@@ -123,7 +123,7 @@ async def test_an_answer_without_calls_ends_the_turn(kit: Toolkit) -> None:
     assert ended.usage.output > 0
 
 
-async def test_calls_are_run_and_the_model_is_told(kit: Toolkit) -> None:
+async def test_calls_are_run_and_their_results_sent_to_the_model(kit: Toolkit) -> None:
     model = ScriptedModel(call("double", {"number": 21}), "It is 42.")
     talk = open_talk(kit, model)
     ended = await talk.turn("double 21")
@@ -356,7 +356,7 @@ class Breaking(ScriptedModel):
         raise ModelError("cut", "example: the connection broke")
 
 
-async def test_what_had_come_of_a_broken_answer_is_kept_without_void_attempts(
+async def test_the_last_attempt_of_a_broken_answer_is_kept(
     kit: Toolkit,
 ) -> None:
     talk = open_talk(kit, Breaking())
@@ -425,7 +425,7 @@ async def test_a_turn_has_a_limit_of_time(kit: Toolkit) -> None:
     assert (await talk.turn("go")).how == "timeout"
 
 
-async def test_what_cannot_be_stored_ends_the_turn(kit: Toolkit) -> None:
+async def test_a_message_that_cannot_be_stored_ends_the_turn(kit: Toolkit) -> None:
     kept = Kept()
     model = ScriptedModel("never asked")
     talk = open_talk(kit, model, transcript=kept)
@@ -488,7 +488,7 @@ async def test_without_a_summary_the_conversation_goes_on_with_an_outline(kit: T
     assert (await talk.turn("next")).text == "two"
 
 
-async def test_there_is_nothing_to_sum_up_in_an_empty_conversation(kit: Toolkit) -> None:
+async def test_an_empty_conversation_cannot_be_summarized(kit: Toolkit) -> None:
     talk = open_talk(kit, ScriptedModel())
     assert not await talk.compact()
 

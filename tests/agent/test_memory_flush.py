@@ -97,7 +97,7 @@ async def test_notes_are_saved_before_the_limit_and_no_one_sees_how(workspace: P
     assert "what does Ada drink?" in str(model.requests[-1].messages)
 
 
-async def test_it_happens_once_until_the_conversation_was_compacted(workspace: Path) -> None:
+async def test_the_flush_happens_once_before_each_compaction(workspace: Path) -> None:
     answers = (LONG, note("one"), "done", LONG, TOO_LONG, "the summary", "d")
     agent, model, heard = begin(workspace, *answers, LONG, note("two"), "done", "e")
     async with agent:
@@ -112,7 +112,7 @@ async def test_it_happens_once_until_the_conversation_was_compacted(workspace: P
     assert (workspace / today()).read_text() == "one\n\ntwo\n"
 
 
-async def test_it_is_not_repeated_after_a_restart(workspace: Path) -> None:
+async def test_the_flush_is_not_repeated_after_a_restart(workspace: Path) -> None:
     agent, model, _ = begin(workspace, LONG, note(), "done", LONG, session="kept")
     async with agent:
         await agent.send("1" * 100_000)
@@ -204,7 +204,7 @@ async def test_only_the_notes_of_the_day_can_be_added_to(workspace: Path) -> Non
     assert "keep" in results[11]
 
 
-async def test_notes_that_are_links_lead_nowhere(workspace: Path, tmp_path: Path) -> None:
+async def test_notes_that_are_links_are_not_followed(workspace: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (workspace / "memory").symlink_to(outside)
@@ -326,7 +326,7 @@ def test_when_it_is_time() -> None:
     assert not is_near(4_000, Facts(context_window=8_000), settings)
 
 
-async def test_who_never_saves_notes(workspace: Path) -> None:
+async def test_strangers_and_restricted_runs_have_no_flush(workspace: Path) -> None:
     strangers: dict[str, dict[str, Any]] = {
         "others": {"owner": False, "sender": Sender(id="x")},
         "groups": {"group": "g1"},
@@ -341,7 +341,9 @@ async def test_who_never_saves_notes(workspace: Path) -> None:
             assert agent.conversation.compaction.flush is None, who
 
 
-async def test_without_a_place_for_notes_or_without_write_there_are_none(workspace: Path) -> None:
+async def test_without_a_notes_directory_or_the_write_tool_no_notes_are_saved(
+    workspace: Path,
+) -> None:
     model = ScriptedModel(LONG, "b", facts=FACTS)
     async with open_agent({}, workspace, model=model) as agent:
         await agent.send("1")

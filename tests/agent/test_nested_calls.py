@@ -71,7 +71,7 @@ async def test_a_changed_policy_applies_to_nested_calls(workspace: Path) -> None
         assert (await kit.call("one")).details["status"] == "blocked"
 
 
-async def test_what_is_withheld_stays_so_when_settings_change(workspace: Path) -> None:
+async def test_withheld_tools_stay_withheld_when_settings_change(workspace: Path) -> None:
     tools = [relay("one", "read", {"path": "a.txt"}), relay("two", "one")]
     why = {"read": "not here", "one": "not here", "unknown": "not here"}
     async with Toolkit.open({}, workspace=workspace, tools=tools, withheld=why) as kit:
@@ -84,7 +84,7 @@ async def test_what_is_withheld_stays_so_when_settings_change(workspace: Path) -
             kit.alter(config=Toolkit.open({"tools": {"alsoAllow": ["read"]}}).config)
 
 
-async def test_tool_call_is_no_way_around_that(workspace: Path) -> None:
+async def test_a_tool_cannot_call_itself_through_tool_call(workspace: Path) -> None:
     again = relay("own", "tool_call", {"name": "own", "args": {}})
     config = {"tools": {"toolSearch": True}}
     async with Toolkit.open(config, workspace=workspace, tools=[again]) as kit:

@@ -52,7 +52,7 @@ def test_tools_in_force_are_listed_in_a_fixed_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gone", ["exec", "process", "read", "grep", "apply_patch", "edit"])
-def test_what_policy_removed_is_never_mentioned(tmp_path: Path, gone: str) -> None:
+def test_removed_tools_are_never_mentioned(tmp_path: Path, gone: str) -> None:
     text = prompt_of(tmp_path, {"deny": [gone]})
     words = text.replace("`", " ").replace(",", " ").replace(":", " ").split()
     assert gone not in [word for word in words if word != "Read"]
@@ -109,7 +109,7 @@ def test_prompt_and_schemas_of_the_coding_profile_are_small(tmp_path: Path) -> N
     assert (len(schemas) + len(build_prompt(kit.run.tools, HERE))) / 4 < 6_000
 
 
-def test_a_directory_that_a_link_replaces_meanwhile_leads_nowhere(tmp_path: Path) -> None:
+def test_a_directory_replaced_by_a_link_is_not_followed(tmp_path: Path) -> None:
     here, outside = tmp_path / "here", tmp_path / "outside"
     for place, text in ((here / "notes", "inside"), (outside, "outside")):
         place.mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_workspace_files_are_shown_in_order_with_their_limits(tmp_path: Path) ->
     assert "grant no tools" in text
 
 
-def test_claude_md_stands_in_for_a_missing_file(tmp_path: Path) -> None:
+def test_claude_md_is_read_if_agents_md_is_missing(tmp_path: Path) -> None:
     (tmp_path / "CLAUDE.md").write_text("hello")
     assert read_files(tmp_path) == [WorkspaceFile("CLAUDE.md", "hello")]
 
@@ -214,7 +214,7 @@ def test_memory_is_mentioned_only_with_its_tools(tmp_path: Path) -> None:
     assert "## Memory" not in prompt_of(tmp_path, {"deny": ["group:memory"]})
 
 
-async def test_what_is_private_is_in_the_prompt_of_the_owner_alone(tmp_path: Path) -> None:
+async def test_private_files_are_only_in_the_prompt_of_the_owner(tmp_path: Path) -> None:
     for name in ("AGENTS.md", "USER.md", "MEMORY.md"):
         (tmp_path / name).write_text(f"words of {name}\n")
     for options, is_private in (

@@ -40,7 +40,7 @@ HOME = "/home/me"
 
 
 def program(line: str, **fields: Any) -> Program:
-    """A call as it is typed, of what is in /usr/bin unless said otherwise."""
+    """A call as typed, of a program in /usr/bin by default."""
     words = shlex.split(line)
     argv = tuple(Arg(each.removeprefix("glob:"), glob=each.startswith("glob:")) for each in words)
     path = words[0] if words[0].startswith("/") else f"/usr/bin/{words[0]}"
@@ -100,7 +100,7 @@ def test_the_rule_is_named() -> None:
     assert judge("ls", tight) == structs.replace(plain, entry=tight, children="named")
 
 
-def test_what_is_not_allowed_says_how_to_allow_it() -> None:
+def test_a_miss_contains_the_command_that_allows_it() -> None:
     assert judge("ls") == Miss(
         "ls is not on the allowlist", "clawkit approvals allowlist add /usr/bin/ls"
     )
@@ -112,7 +112,7 @@ def test_what_is_not_allowed_says_how_to_allow_it() -> None:
     assert judge(starred) == Miss("/a*/x is not on the allowlist")
 
 
-def test_a_program_that_is_not_there_is_never_allowed() -> None:
+def test_a_program_that_was_not_found_is_never_allowed() -> None:
     missing = program("nothing", resolved="", real="")
     assert judge(missing, "*", "nothing") == Miss("nothing was not found in PATH")
     assert judge(replace(missing, argv=(Arg("./x"),)), "*") == Miss("./x was not found")
@@ -139,7 +139,7 @@ def test_entries_with_a_pattern_for_arguments_come_first() -> None:
         ("python3 'script.py' x", False),
     ],
 )
-def test_arguments_must_be_like_the_pattern(line: str, expected: bool) -> None:
+def test_arguments_must_match_the_pattern(line: str, expected: bool) -> None:
     entry = AllowlistEntry("/usr/bin/python3*", arg_pattern=r"^script\.py$")
     assert allowed(line, entry) is expected
 
@@ -207,7 +207,7 @@ def test_nothing_is_proposed_for_a_program_whose_path_would_be_a_pattern() -> No
     assert found.to_allow == ""
 
 
-def test_a_wider_entry_is_proposed_only_if_it_would_do() -> None:
+def test_a_wider_entry_is_proposed_only_if_it_would_match() -> None:
     found = judge("ls -l", AllowlistEntry("ls", arg_pattern="^-a$"))
     assert isinstance(found, Miss)
     assert found.to_allow == "clawkit approvals allowlist add /usr/bin/ls"
@@ -226,7 +226,7 @@ def test_a_wider_entry_is_proposed_only_if_it_would_do() -> None:
     ],
 )
 @pytest.mark.parametrize("args", [None, ArgRule()])
-def test_an_entry_does_not_trust_arguments_that_make_another_program_of_it(
+def test_an_entry_does_not_cover_arguments_that_start_another_program(
     line: str, args: ArgRule | None
 ) -> None:
     assert not allowed(line, AllowlistEntry("/usr/bin/git", args=args))
@@ -267,7 +267,7 @@ def test_an_entry_gives_its_grants(entry: AllowlistEntry, expected: Grants) -> N
     assert found.grants == expected
 
 
-def test_a_grant_below_an_unknown_home_directory_is_none() -> None:
+def test_a_grant_below_an_unknown_home_directory_is_dropped() -> None:
     entry = AllowlistEntry("ls", grants=Grants(read=("~/.aws",), write=("~/x", "/y")))
     found = match_program(program("ls"), ApprovalRules(entries=(entry,)), home="")
     assert isinstance(found, Match)
@@ -285,7 +285,7 @@ def test_a_grant_below_an_unknown_home_directory_is_none() -> None:
         ("git log", {"cwd": "{ws}/src"}, "which repository git finds"),
     ],
 )
-def test_a_match_names_what_has_to_stay_as_it_is(
+def test_a_match_names_what_must_not_change(
     workspace: Path, line: str, fields: dict[str, str], expected: str
 ) -> None:
     (workspace / ".git").mkdir()
@@ -320,7 +320,7 @@ def test_programs_that_show_files_run_where_the_kernel_confines_none(workspace: 
         (("HOME",), False, False),
     ],
 )
-def test_variables_can_make_another_program_of_it(
+def test_variables_can_turn_a_program_into_another(
     assigned: tuple[str, ...], plain: bool, trusting: bool
 ) -> None:
     call = program("ls", assigned=assigned)
@@ -351,7 +351,7 @@ def test_a_preset_decides_about_arguments(workspace: Path, line: str, expected: 
         assert (tight.children, tight.grants) == ("named", Grants())
 
 
-def test_a_preset_that_is_not_there_allows_nothing() -> None:
+def test_an_unknown_preset_allows_nothing() -> None:
     assert not allowed("git status", AllowlistEntry("/usr/bin/git", args="no-such-preset"))
 
 
@@ -389,11 +389,11 @@ def test_a_wrapper_of_the_system_needs_no_entry() -> None:
 
 
 @table("path", ["/ws/nice", "/usr/local/bin/nice", "/opt/nice", ""])
-def test_one_from_elsewhere_is_not_trusted(path: str) -> None:
+def test_a_wrapper_from_another_directory_is_not_trusted(path: str) -> None:
     assert isinstance(judge(wrapper(path), "*", "nice"), Miss)
 
 
-def test_a_wrapper_from_a_trusted_directory_is() -> None:
+def test_a_wrapper_from_a_trusted_directory_is_trusted() -> None:
     assert allowed(wrapper("/opt/nice"), rules=ApprovalRules(trusted_dirs=("/opt",)))
 
 
@@ -499,7 +499,7 @@ def test_a_lasting_approval_of_one_call_covers_that_call_in_that_directory() -> 
     assert not allowed("npm test", replace(entry, arg_pattern="^test$", extent="exact"))
 
 
-def test_a_person_has_seen_the_arguments_of_one_very_call() -> None:
+def test_an_entry_with_a_hash_covers_only_that_call() -> None:
     call = program("git diff --output=x")
     entry = AllowlistEntry("/usr/bin/git", arg_pattern=hash_call("/ws", call.argv[1:]))
     assert allowed(call, entry)
@@ -537,7 +537,7 @@ def test_an_entry_can_be_bound_to_the_content_of_a_file(tool: Program, workspace
     assert not allowed(tool, replace(always), rules=rules)
 
 
-def test_what_has_no_content_leaves_nothing_open(workspace: Path) -> None:
+def test_content_of_a_directory_is_empty_and_leaves_no_handle_open(workspace: Path) -> None:
     before = os.listdir("/proc/self/fd")
     assert {content_of(str(workspace)) for _ in range(20)} == {""}
     assert len(os.listdir("/proc/self/fd")) <= len(before)
@@ -659,7 +659,7 @@ def test_it_must_be_certain_which_script_a_shell_runs(shell: Program, workspace:
     assert not allowed(crooked, f"{workspace}/main.py", rules=rules)
 
 
-def test_a_shell_may_tell_its_version() -> None:
+def test_a_shell_may_print_its_version() -> None:
     assert allowed("bash --version", "bash")
     assert not allowed("bash --version x", "bash")
 

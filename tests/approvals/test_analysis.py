@@ -17,7 +17,7 @@ def look(command: str, cwd: str = "/") -> Analysis:
     return analyze(command, cwd=cwd, env=ENV)
 
 
-def test_a_command_is_taken_apart_in_order() -> None:
+def test_a_command_is_split_in_order() -> None:
     found = look("cd /tmp && ls -la | grep -e 'x y' || echo none 2>&1; git status")
     assert found.doubt is None
     assert [(each.text, each.builtin) for each in found.segments] == [
@@ -33,7 +33,7 @@ def test_a_command_is_taken_apart_in_order() -> None:
     )
 
 
-def test_what_was_understood_before_a_doubt_is_kept() -> None:
+def test_parts_before_a_doubt_are_kept() -> None:
     found = look("ls; echo x; eval y; pwd")
     assert [each.text for each in found.segments] == ["ls", "echo x"]
     assert found.doubt is not None
@@ -109,7 +109,7 @@ def test_a_doubt_keeps_no_references() -> None:
         "for i in " + "{1,2,3} " * 6_000 + "; do ls; done",
     ],
 )
-def test_no_command_makes_it_raise(command: str, tmp_path: Path) -> None:
+def test_analyze_never_raises(command: str, tmp_path: Path) -> None:
     found = look(command, str(tmp_path))
     assert (found.doubt is None) == bool(found.rebuilt)
     if found.doubt is not None:
@@ -143,13 +143,13 @@ def test_other_names_in_the_environment_do_no_harm(name: str) -> None:
     assert analyze("ls", cwd="/", env={**ENV, name: "x"}).doubt is None
 
 
-def test_variables_of_the_call_are_told_to_every_program() -> None:
+def test_every_program_has_the_variables_of_the_call() -> None:
     found = analyze("A=1 ls; ls", cwd="/", env=ENV, assigned=["X", "A"])
     assert [each.programs[0].assigned for each in found.segments] == [("X", "A"), ("X", "A")]
 
 
 @table(("cwd", "expected"), [("/tmp/", "/tmp"), ("//tmp", "/tmp"), ("/tmp/./", "/tmp"), ("/", "/")])
-def test_the_directory_is_written_plainly(cwd: str, expected: str) -> None:
+def test_the_directory_is_normalized(cwd: str, expected: str) -> None:
     assert look("ls", cwd).segments[0].programs[0].cwd == expected
 
 

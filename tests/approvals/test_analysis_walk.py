@@ -141,7 +141,7 @@ def test_a_directory_that_is_not_absolute_is_not_known() -> None:
         ("cat | sh -c 'cat; cat | cat'", [False, True, True, True, True]),
     ],
 )
-def test_what_reads_the_output_of_another_one_is_known(
+def test_a_program_that_reads_from_a_pipe_is_marked(
     here: Path, command: str, expected: list[bool]
 ) -> None:
     assert [each.piped for each in programs(command, here)] == expected
@@ -300,7 +300,7 @@ def test_a_loop_is_written_out(here: Path, command: str, expected: list[list[str
         "for f in [^a]; do ls; done",
     ],
 )
-def test_a_text_for_another_shell_has_only_what_every_shell_knows(here: Path, text: str) -> None:
+def test_a_text_for_another_shell_uses_only_common_syntax(here: Path, text: str) -> None:
     found = look(f"sh -c '{text}'", here)
     assert found.doubt is not None
     assert found.doubt.code == "shell"
@@ -308,7 +308,7 @@ def test_a_text_for_another_shell_has_only_what_every_shell_knows(here: Path, te
     assert look(text, here).doubt is None or text.startswith("for")
 
 
-def test_a_text_for_another_shell_is_taken_apart(here: Path) -> None:
+def test_a_text_for_another_shell_is_analysed(here: Path) -> None:
     found = look("A=1 timeout 5 sh -c 'ls -l | cat; pwd > x' | cat", here)
     assert found.doubt is None
     assert [(each.text, each.builtin) for each in found.segments] == [
@@ -364,7 +364,9 @@ def test_shells_may_be_given_text_by_a_shell_once(here: Path) -> None:
         ("cd sub;cd ..;" * 300, "long"),
     ],
 )
-def test_what_would_take_too_long_is_in_doubt(here: Path, command: str, code: str) -> None:
+def test_an_analysis_that_would_take_too_long_is_in_doubt(
+    here: Path, command: str, code: str
+) -> None:
     found = look(command, here)
     assert found.doubt is not None
     assert found.doubt.code == code

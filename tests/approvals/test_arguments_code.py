@@ -22,11 +22,11 @@ def program(line: str, **more: Any) -> Program:
     return Program(argv, path, path, **{"cwd": "/", **more})
 
 
-def _what_starts_other_programs_is_named(line: str) -> None:
+def _arguments_that_start_other_programs_are_named(line: str) -> None:
     assert find_code(program(line), ApprovalRules()) != ""
 
 
-def test_what_starts_other_programs_is_named(subtests: pytest.Subtests) -> None:
+def test_arguments_that_start_other_programs_are_named(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         *("git -c a.b=c log", "git --config-env=a=b log", "git --exec-path=x log", "git --exec x"),
         *("git --git-dir=x log", "git --work-tree x log", "git glob:-* log", "git -C glob:* log"),
@@ -83,7 +83,7 @@ def test_what_starts_other_programs_is_named(subtests: pytest.Subtests) -> None:
     ]
     for line in cases:
         with subtests.test(line=line):
-            _what_starts_other_programs_is_named(line)
+            _arguments_that_start_other_programs_are_named(line)
 
 
 def _what_a_plain_entry_trusts_its_program_with_passes(line: str) -> None:

@@ -67,7 +67,7 @@ def fill(file: Path, *names: str, **fields: Any) -> None:
 
 
 def refuse(file: Path, name: str = "a") -> str:
-    """What is said when a record cannot be written."""
+    """The error when a record cannot be written."""
     with pytest.raises(ToolAuthorizationError) as refusal:
         fill(file, name)
     assert refusal.value.reason == "audit"
@@ -86,7 +86,7 @@ def test_a_record_is_one_line_with_its_time(file: Path) -> None:
     assert (file.parent.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
 
 
-def test_a_record_of_nothing_is_a_line_too(file: Path) -> None:
+def test_an_empty_record_is_also_a_line(file: Path) -> None:
     Audit(str(file)).write({"unknown": 1})
     assert [*lines(file)[0]] == ["at"]
 
@@ -136,7 +136,7 @@ def test_secrets_of_a_known_shape_are_masked_without_a_redactor(file: Path) -> N
     assert SECRET not in json.dumps(found)
 
 
-def test_arguments_that_cannot_be_told_apart_any_more_become_one(file: Path) -> None:
+def test_masked_arguments_without_clear_borders_are_joined(file: Path) -> None:
     class Blunt(Redactor):
         def strict(self, text: str) -> str:
             return text.replace(" ", "")
@@ -188,7 +188,7 @@ def test_a_line_is_never_too_long(file: Path, fields: dict[str, Any]) -> None:
     assert set(record()) <= set(found)
 
 
-def test_what_is_cut_says_how_much_is_missing(file: Path) -> None:
+def test_a_cut_text_states_how_much_is_missing(file: Path) -> None:
     Audit(str(file)).write(record(command="y" * 5_000))
     Audit(str(file)).write(record(command="x" * 20_000))
     whole, cut = read(str(file))
@@ -204,7 +204,7 @@ def test_a_secret_at_the_cut_is_masked(file: Path) -> None:
     assert SECRET[:8] not in file.read_text(encoding="utf-8")
 
 
-def test_what_cannot_be_written_is_refused_and_says_which_file_and_why(
+def test_a_record_that_cannot_be_written_is_an_error_with_file_and_reason(
     file: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "target"
@@ -237,12 +237,12 @@ def test_a_refusal_that_cannot_be_written_is_only_a_warning(
     assert f"the approvals log {file} cannot be written: Is a directory (EISDIR)" in caplog.text
 
 
-def test_a_directory_that_is_in_the_way_is_named(file: Path, tmp_path: Path) -> None:
+def test_a_file_in_place_of_the_directory_is_an_error(file: Path, tmp_path: Path) -> None:
     (tmp_path / "home").write_bytes(b"")
     assert "(ENOTDIR)" in refuse(file)
 
 
-def test_a_log_that_is_removed_or_moved_while_it_is_open_is_begun_anew(file: Path) -> None:
+def test_a_log_removed_or_moved_while_open_is_created_again(file: Path) -> None:
     log = Audit(str(file))
     log.write(record(command="a"))
     file.unlink()

@@ -59,12 +59,12 @@ def stored(given: Facts) -> Any:
     return decode(encode(bind(**given)))
 
 
-def test_what_has_not_changed_is_fine(facts: Facts) -> None:
+def test_an_unchanged_binding_is_valid(facts: Facts) -> None:
     assert check(bind(**facts), **facts) == ""
     assert check(stored(facts), **facts) == ""
 
 
-def test_nothing_of_the_command_or_the_environment_is_in_it(facts: Facts) -> None:
+def test_a_binding_contains_no_text_of_command_or_environment(facts: Facts) -> None:
     text = json.dumps(bind(**facts))
     for secret in ("hunter2", "TOKEN", "echo", facts["command"], facts["run"]):
         assert secret not in text
@@ -95,7 +95,7 @@ def test_equal_environments_do_not_look_alike(facts: Facts) -> None:
         ({"scripts": []}, "the scripts are not those that were shown"),
     ],
 )
-def test_whatever_else_is_to_run_is_told(facts: Facts, change: Facts, message: str) -> None:
+def test_every_change_of_the_command_is_reported(facts: Facts, change: Facts, message: str) -> None:
     assert message in check(stored(facts), **{**facts, **change})
 
 
@@ -132,16 +132,14 @@ def append(path: str) -> None:
 
 @pytest.mark.parametrize("change", [rewrite_in_place, replace_by_copy, put_link, append, os.unlink])
 @pytest.mark.parametrize("kind", ["program", "script"])
-def test_a_file_that_was_touched_is_told(
-    facts: Facts, kind: str, change: Callable[[str], None]
-) -> None:
+def test_a_touched_file_is_reported(facts: Facts, kind: str, change: Callable[[str], None]) -> None:
     path = facts[f"{kind}s"][0]
     before = stored(facts)
     change(path)
     assert check(before, **facts) == f"the {kind} {path} has changed since it was shown"
 
 
-def test_content_alone_is_enough_to_tell(facts: Facts) -> None:
+def test_a_change_of_content_alone_is_detected(facts: Facts) -> None:
     before = stored(facts)
     for kind in ("programs", "scripts"):
         tampered = json.loads(json.dumps(before))
@@ -161,7 +159,7 @@ def test_a_program_behind_a_link_is_bound_to_where_it_leads(facts: Facts, tmp_pa
     assert check(before, **facts) == f"the program {link} has changed since it was shown"
 
 
-def test_a_directory_is_bound_to_what_it_is(facts: Facts, tmp_path: Path) -> None:
+def test_a_directory_is_bound_by_its_identity(facts: Facts, tmp_path: Path) -> None:
     one, two, link = tmp_path / "one", tmp_path / "two", tmp_path / "here"
     one.mkdir()
     two.mkdir()
@@ -183,7 +181,7 @@ def test_a_directory_is_bound_to_what_it_is(facts: Facts, tmp_path: Path) -> Non
     assert "because it cannot be inspected: no such file" in check(before, **facts)
 
 
-def test_what_is_not_there_must_stay_away(facts: Facts, tmp_path: Path) -> None:
+def test_a_missing_file_must_stay_missing(facts: Facts, tmp_path: Path) -> None:
     absent = tmp_path / "absent.sh"
     facts["scripts"] = [str(absent)]
     before = stored(facts)
@@ -214,7 +212,7 @@ def test_a_script_may_be_a_directory(facts: Facts, tmp_path: Path) -> None:
         ({"scripts": ["/" + "x" * 300]}, "cannot be inspected: file name too long"),
     ],
 )
-def test_what_cannot_be_held_to_is_refused(facts: Facts, change: Facts, message: str) -> None:
+def test_facts_that_cannot_be_bound_are_refused(facts: Facts, change: Facts, message: str) -> None:
     before = stored(facts)
     with pytest.raises(ToolInputError, match=message) as caught:
         bind(**{**facts, **change})
@@ -254,7 +252,7 @@ def rewrite_at_end(path: str) -> None:
 
 @contextmanager
 def as_nobody() -> Iterator[None]:
-    """Without the rights of root, whoever runs the tests."""
+    """Without the rights of root, even if root runs the tests."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(65534)
@@ -317,7 +315,7 @@ def test_what_cannot_be_read_may_be_a_program_but_no_script(public: Path) -> Non
             bind(**one_program(public, scripts=[str(program)]))
 
 
-def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> None:
+def test_a_file_that_is_being_written_is_refused(facts: Facts, tmp_path: Path) -> None:
     busy, begun, done = tmp_path / "busy", threading.Event(), threading.Event()
     with open(busy, "wb") as file:
         file.truncate(32 * 1024**2)
@@ -329,7 +327,7 @@ def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> No
                 begun.set()
 
     def bind_often() -> None:
-        """On a busy machine, nothing may be written meanwhile."""
+        """On a busy machine it may take several attempts until the file is being written."""
         for _ in range(50):
             bind(**{**facts, "scripts": [str(busy)]})
 
@@ -354,7 +352,7 @@ def test_what_is_being_written_to_is_refused(facts: Facts, tmp_path: Path) -> No
         {"version": "2", "salt": ""},
     ],
 )
-def test_a_binding_that_says_nothing_allows_nothing(facts: Facts, given: Facts) -> None:
+def test_an_empty_binding_allows_nothing(facts: Facts, given: Facts) -> None:
     assert check(given, **facts) == "the approval has no record of what was shown"
 
 
@@ -380,13 +378,13 @@ QUESTION = Question("exec", {}, "t")
 OFFERS = Question("exec", {}, "t", lasting=(Lasting("exact", "x"), Lasting("program", "y")))
 
 
-def _only_what_was_offered_is_an_answer(question: Question, answer: Any, wrong: str) -> None:
+def _only_an_offered_choice_is_an_answer(question: Question, answer: Any, wrong: str) -> None:
     found = why_invalid(question, answer)
     assert wrong in found
     assert bool(found) is bool(wrong)
 
 
-def test_only_what_was_offered_is_an_answer(subtests: pytest.Subtests) -> None:
+def test_only_an_offered_choice_is_an_answer(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         (QUESTION, Answer("allow"), ""),
         (QUESTION, Answer("deny"), ""),
@@ -408,7 +406,7 @@ def test_only_what_was_offered_is_an_answer(subtests: pytest.Subtests) -> None:
     ]
     for question, answer, wrong in cases:
         with subtests.test(question=question, answer=answer, wrong=wrong):
-            _only_what_was_offered_is_an_answer(question, answer, wrong)
+            _only_an_offered_choice_is_an_answer(question, answer, wrong)
 
 
 @table(
@@ -446,5 +444,5 @@ def test_an_invalid_choice_is_reported(
 
 
 @table(("timeout_s", "words"), [(120.0, "2m"), (0.5, "0.5s"), (float("nan"), "the time limit")])
-def test_a_timeout_is_a_denial_that_says_so(timeout_s: float, words: str) -> None:
+def test_a_timeout_is_a_denial_with_its_reason(timeout_s: float, words: str) -> None:
     assert no_answer(timeout_s) == Answer("deny", f"no answer within {words}", silent=True)

@@ -105,7 +105,7 @@ def states(waiting: PendingStore) -> list[str]:
     return found
 
 
-def test_it_is_what_tools_expect(waiting: PendingStore) -> None:
+def test_the_broker_implements_the_approvals_protocol(waiting: PendingStore) -> None:
     assert isinstance(Broker(waiting), protocols.Approvals)
 
 
@@ -122,7 +122,7 @@ def test_it_is_what_tools_expect(waiting: PendingStore) -> None:
         ({"socket": lambda: ("/nowhere/s.sock", TOKEN)}, "none"),
     ],
 )
-def test_the_route_says_who_can_answer(waiting: PendingStore, options: Any, route: str) -> None:
+def test_the_route_names_who_can_answer(waiting: PendingStore, options: Any, route: str) -> None:
     assert Broker(waiting, **options).route() == route
 
 
@@ -167,19 +167,19 @@ async def test_without_an_approver_the_question_is_denied(waiting: PendingStore)
         (Answer("deny", "no", by="ada"), "denied"),
     ],
 )
-async def test_the_person_here_is_asked(waiting: PendingStore, said: Answer, state: str) -> None:
+async def test_the_local_approver_is_asked(waiting: PendingStore, said: Answer, state: str) -> None:
     approver = ScriptedApprover(said)
     assert await Broker(waiting, approver=approver).ask(ASKED) == said
     assert approver.requests == [ASKED]
     assert states(waiting) == [state]
 
 
-async def test_a_nameless_answer_is_that_of_a_person(waiting: PendingStore) -> None:
+async def test_an_answer_without_a_name_is_attributed_to_a_person(waiting: PendingStore) -> None:
     answer = await Broker(waiting, approver=ScriptedApprover("allow")).ask(ASKED)
     assert answer == Answer("allow", by="a person")
 
 
-async def test_what_an_answer_is_about_is_kept_with_the_question(waiting: PendingStore) -> None:
+async def test_the_binding_is_stored_with_the_question(waiting: PendingStore) -> None:
     broker = Broker(waiting, later=True)
     assert waiting.get(broker.submit(ASKED, {"cwd": "x"}).id).binding == {"cwd": "x"}
     task = asyncio.create_task(Broker(waiting, approver=Silent()).ask(ASKED, {"cwd": "y"}))
@@ -286,7 +286,7 @@ async def test_a_late_answer_is_reported_as_late(waiting: PendingStore) -> None:
     assert "was already answered: allow-once by ada" in said
 
 
-async def test_an_answer_here_that_comes_second_does_not_count(waiting: PendingStore) -> None:
+async def test_a_local_answer_that_comes_second_does_not_count(waiting: PendingStore) -> None:
     class Slow:
         async def ask(self, _request: Question) -> Answer:
             (one,) = waiting.pending(now_ms())
@@ -296,7 +296,7 @@ async def test_an_answer_here_that_comes_second_does_not_count(waiting: PendingS
     assert await Broker(waiting, approver=Slow()).ask(ASKED) == Answer("deny", "first", by="eve")
 
 
-async def test_what_is_answered_later_reaches_who_waits(waiting: PendingStore) -> None:
+async def test_a_later_answer_reaches_the_waiting_caller(waiting: PendingStore) -> None:
     broker = Broker(waiting, later=True)
     pending = broker.submit(ASKED)
     assert pending.expires_ms - pending.created_ms == 60_000
@@ -367,7 +367,7 @@ def test_a_question_that_is_resumed_elsewhere_is_not_orphaned(waiting: PendingSt
     assert [each.orphaned for each in waiting.pending(now_ms())] == [False, True]
 
 
-async def test_an_answer_waits_although_the_asker_is_gone(waiting: PendingStore) -> None:
+async def test_an_answer_is_kept_after_its_asker_has_gone(waiting: PendingStore) -> None:
     command = [sys.executable, "-c", ASK, waiting.path]
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, check=True
@@ -392,7 +392,7 @@ async def test_a_question_that_times_out_is_denied(waiting: PendingStore) -> Non
 
 
 @pytest.mark.parametrize("timeout_s", [0, -5, -1e300])
-async def test_without_time_left_no_one_is_waited_for(
+async def test_with_no_time_left_the_broker_does_not_wait(
     waiting: PendingStore, timeout_s: float
 ) -> None:
     answer = await Broker(waiting, approver=Silent()).ask(replace(ASKED, timeout_s=timeout_s))
@@ -465,7 +465,9 @@ async def test_giving_up_withdraws_the_question(waiting: PendingStore, decided: 
         waiting.decide(pending.id, Answer("allow"), now_ms())
 
 
-async def test_an_approver_that_comes_back_keeps_the_question(waiting: PendingStore) -> None:
+async def test_a_question_survives_cancellation_if_the_approver_keeps_it(
+    waiting: PendingStore,
+) -> None:
     class Returning(Silent):
         keeps_questions = True
 
@@ -502,7 +504,7 @@ async def test_an_invalid_answer_is_not_an_approval(waiting: PendingStore, said:
     assert states(waiting) == ["withdrawn"]
 
 
-async def test_a_surface_that_fails_leaves_the_others(waiting: PendingStore) -> None:
+async def test_a_failing_surface_does_not_stop_the_others(waiting: PendingStore) -> None:
     broker = Broker(waiting, approver=Says(RuntimeError("closed")), later=True)
     task = asyncio.create_task(broker.ask(ASKED))
     pending = await only(waiting)
@@ -596,13 +598,13 @@ async def test_an_unusable_store_denies(home: str) -> None:
 
 
 @pytest.mark.parametrize("id_", ["ab" * 16, "../x", "", "abcd"])
-async def test_an_invented_question_is_denied(waiting: PendingStore, id_: str) -> None:
+async def test_a_question_that_was_never_stored_is_denied(waiting: PendingStore, id_: str) -> None:
     Broker(waiting).submit(ASKED)
     answer = await Broker(waiting).outcome(types.Pending(id_, ASKED, now_ms(), now_ms() + 60_000))
     assert (answer.verdict, answer.silent) == ("deny", False)
 
 
-async def test_a_broken_socket_does_not_stop_the_person_here(waiting: PendingStore) -> None:
+async def test_a_broken_socket_does_not_stop_the_local_approver(waiting: PendingStore) -> None:
     def find() -> tuple[str, str]:
         raise ToolError("the document cannot be read")
 
@@ -628,7 +630,7 @@ def test_an_unauthorized_approver_is_refused(waiting: PendingStore, authorized: 
         ("allow-once", "exact", "requires allow-always"),
     ],
 )
-def test_a_decision_that_makes_no_sense_changes_nothing(
+def test_an_invalid_decision_changes_nothing(
     waiting: PendingStore, choice: str, extent: str | None, message: str
 ) -> None:
     broker = Broker(waiting)

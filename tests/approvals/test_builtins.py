@@ -27,7 +27,7 @@ def args(*texts: str | Arg) -> list[Arg]:
 
 
 @pytest.mark.parametrize("option", ["-b", "-k"])
-def test_every_name_that_bash_keeps_for_itself_is_known(option: str) -> None:
+def test_every_builtin_and_keyword_of_bash_is_known(option: str) -> None:
     names = subprocess.run(
         ["bash", "--norc", "-c", f"compgen {option}"], capture_output=True, text=True, check=True
     )
@@ -79,15 +79,15 @@ FINE = [
 ]
 
 
-def _what_only_shows_or_compares_is_understood(words: list[str | Arg]) -> None:
+def _builtins_that_only_show_or_compare_are_understood(words: list[str | Arg]) -> None:
     check_builtin(str(words[0]), args(*words[1:]), 0)
 
 
-def test_what_only_shows_or_compares_is_understood(subtests: pytest.Subtests) -> None:
+def test_builtins_that_only_show_or_compare_are_understood(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = FINE
     for words in cases:
         with subtests.test(words=words):
-            _what_only_shows_or_compares_is_understood(words)
+            _builtins_that_only_show_or_compare_are_understood(words)
 
 
 DOUBTFUL = [
@@ -158,21 +158,21 @@ DOUBTFUL = [
 ]
 
 
-def _what_evaluates_or_changes_the_shell_is_in_doubt(words: list[str | Arg]) -> None:
+def _builtins_that_evaluate_or_change_the_shell_are_in_doubt(words: list[str | Arg]) -> None:
     with pytest.raises(Doubt) as caught:
         check_builtin(str(words[0]), args(*words[1:]), 3)
     assert caught.value.code == "builtin"
     assert caught.value.reason
 
 
-def test_what_evaluates_or_changes_the_shell_is_in_doubt(subtests: pytest.Subtests) -> None:
+def test_builtins_that_evaluate_or_change_the_shell_are_in_doubt(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = DOUBTFUL
     for words in cases:
         with subtests.test(words=words):
-            _what_evaluates_or_changes_the_shell_is_in_doubt(words)
+            _builtins_that_evaluate_or_change_the_shell_are_in_doubt(words)
 
 
-def test_a_pattern_is_pointed_at() -> None:
+def test_the_doubt_points_at_the_pattern() -> None:
     with pytest.raises(Doubt) as caught:
         check_builtin("test", args("-f", STAR), 3)
     assert caught.value.at == 7

@@ -1,4 +1,4 @@
-"""Whether a command may run: what it does against what is allowed."""
+"""The decision whether a command may run: its analysis compared with the rules."""
 
 from __future__ import annotations
 
@@ -90,17 +90,19 @@ CASES: list[tuple[Analysis, Security, Ask, str, str]] = [
 ]
 
 
-def _the_verdict(found: Analysis, security: Security, ask: Ask, verdict: str, code: str) -> None:
+def _the_verdict_follows_from_analysis_security_and_ask(
+    found: Analysis, security: Security, ask: Ask, verdict: str, code: str
+) -> None:
     decision = judge(found, Policy(security, ask))
     assert (decision.verdict, decision.code) == (verdict, code)
     assert decision.reason or not found.segments
 
 
-def test_the_verdict(subtests: pytest.Subtests) -> None:
+def test_the_verdict_follows_from_analysis_security_and_ask(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = CASES
     for found, security, ask, verdict, code in cases:
         with subtests.test(found=found, security=security, ask=ask, verdict=verdict, code=code):
-            _the_verdict(found, security, ask, verdict, code)
+            _the_verdict_follows_from_analysis_security_and_ask(found, security, ask, verdict, code)
 
 
 def _strict_inline_evaluation_always_needs_a_person(security: Security, ask: Ask) -> None:
@@ -129,7 +131,7 @@ def test_strict_inline_evaluation_does_not_trust_what_it_cannot_read() -> None:
     assert "the output of a command" in decision.reason
 
 
-def test_what_may_not_run_says_why_and_what_to_type() -> None:
+def test_a_denial_states_the_reason_and_the_command_that_allows_it() -> None:
     decision = judge(LS, Policy("deny", "off", sources=("a is 'deny'",), to_loosen="type this"))
     assert decision.reason == "no command may run: a is 'deny'"
     assert decision.to_allow == "type this"
@@ -138,11 +140,11 @@ def test_what_may_not_run_says_why_and_what_to_type() -> None:
     assert decision.to_allow == "clawkit approvals allowlist add /usr/bin/uname"
 
 
-def test_a_doubt_says_where_it_begins() -> None:
+def test_a_doubt_states_its_position() -> None:
     assert judge(UNCLEAR).reason.endswith("the output of a command (character 4)")
 
 
-def test_what_no_rule_would_help_proposes_none() -> None:
+def test_no_rule_is_proposed_where_none_would_help() -> None:
     lost = Segment("gone x", (start("gone", "x", resolved="", real=""),))
     decision = judge(analysis(Segment("touch x", (start("touch", "x"),)), lost))
     assert decision.verdict == "ask"
@@ -156,7 +158,7 @@ def test_an_allowed_command_runs_as_it_was_understood_any_other_as_typed() -> No
     assert judge(LS, Policy("full", "off")).run == "typed"
 
 
-def test_what_the_shell_does_itself_is_allowed() -> None:
+def test_shell_builtins_are_allowed() -> None:
     decision = judge(analysis(Segment("cd /w", builtin="cd"), Segment("ls", (start("ls"),))))
     assert decision.verdict == "allow"
     [match] = decision.segments[0].results
@@ -463,7 +465,7 @@ def test_what_is_always_asked_about_is_so_in_the_sandbox_too() -> None:
     assert Judge(Exec(), "/nowhere/exec-approvals.json").judge(AUTO).place == "sandbox"
 
 
-def test_what_is_listed_runs_by_its_rules_when_no_one_answers() -> None:
+def test_listed_commands_run_when_no_one_answers() -> None:
     asked = judge(LS, structs.replace(ALLOWLIST, ask="always"))
     assert (asked.place, asked.grants) == ("host", Grants())
     assert (as_listed(asked).place, as_listed(asked).grants) == ("entry", MORE)

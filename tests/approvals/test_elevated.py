@@ -45,7 +45,7 @@ def passes(entries: list[str | int], sender: Sender, channel: str = "whatsapp") 
     return not refusal(config, Scope(channel=channel, sender=sender))
 
 
-def _a_sender_who_is_listed_passes(entry: str | int, sender: Sender) -> None:
+def _a_listed_sender_is_allowed(entry: str | int, sender: Sender) -> None:
     assert passes([entry], sender)
     assert passes(["7", entry, "8"], sender)
     assert passes([entry], sender, "WhatsApp")
@@ -53,7 +53,7 @@ def _a_sender_who_is_listed_passes(entry: str | int, sender: Sender) -> None:
     assert not passes([entry], sender, "whatsapp2")
 
 
-def test_a_sender_who_is_listed_passes(subtests: pytest.Subtests) -> None:
+def test_a_listed_sender_is_allowed(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         ("*", Sender()),
         (" * ", Sender(id="1")),
@@ -76,7 +76,7 @@ def test_a_sender_who_is_listed_passes(subtests: pytest.Subtests) -> None:
     ]
     for entry, sender in cases:
         with subtests.test(entry=entry, sender=sender):
-            _a_sender_who_is_listed_passes(entry, sender)
+            _a_listed_sender_is_allowed(entry, sender)
 
 
 def _whoever_is_not_listed_is_refused(entry: str | int, sender: Sender) -> None:
@@ -148,7 +148,7 @@ KINDS = st.sampled_from(["", "id:", "from:", "e164:", "username:", "name:", "tag
 
 
 @given(kind=KINDS, entry=ODD, sender=st.builds(Sender, id=ODD, e164=ODD, username=ODD, name=ODD))
-def test_only_named_senders_pass(kind: str, entry: str, sender: Sender) -> None:
+def test_only_named_senders_are_allowed(kind: str, entry: str, sender: Sender) -> None:
     if not passes([kind + entry], sender) or (kind + entry).strip() == "*":
         return
     names = {
@@ -190,7 +190,7 @@ def test_only_named_senders_pass(kind: str, entry: str, sender: Sender) -> None:
         ),
     ],
 )
-def test_a_refusal_names_every_setting_in_the_way(
+def test_a_refusal_names_every_setting_that_prevents_it(
     elevated: dict[str, Any], agent: dict[str, Any] | None, default: str | None, keys: list[str]
 ) -> None:
     scope = Scope(agent="support", channel="telegram", sender=Sender(id="42"))
@@ -233,7 +233,7 @@ def test_the_owner_at_the_local_terminal_needs_no_list(
 
 
 @table("lists", [{"": ["*"]}, {" ": ["*"]}, {"*": ["*"]}, {"telegram": ["*"]}])
-def test_without_a_channel_no_list_is_about_the_sender(lists: dict[str, Any]) -> None:
+def test_without_a_channel_no_allow_list_applies_to_the_sender(lists: dict[str, Any]) -> None:
     said = refusal(config_of({"allowFrom": lists}), Scope(sender=Sender(id="42")), local=True)
     assert "must come from the owner at the local terminal" in said
     assert "tools.elevated.allowFrom" in said

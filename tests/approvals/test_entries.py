@@ -121,12 +121,12 @@ def test_an_entry_is_read_and_written_alike(subtests: pytest.Subtests) -> None:
             _an_entry_is_read_and_written_alike(value, expected)
 
 
-def _what_is_wrong_with_an_entry_is_named(value: Any, message: str) -> None:
+def _problems_of_an_entry_are_named(value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         read_entry(value)
 
 
-def test_what_is_wrong_with_an_entry_is_named(subtests: pytest.Subtests) -> None:
+def test_problems_of_an_entry_are_named(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         (3, "an entry is int"),
         (None, "an entry is NoneType"),
@@ -193,7 +193,7 @@ def test_what_is_wrong_with_an_entry_is_named(subtests: pytest.Subtests) -> None
     ]
     for value, message in cases:
         with subtests.test(value=value, message=message):
-            _what_is_wrong_with_an_entry_is_named(value, message)
+            _problems_of_an_entry_are_named(value, message)
 
 
 texts = st.text(max_size=5)

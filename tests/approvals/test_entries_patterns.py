@@ -27,7 +27,7 @@ HOME = "/home/[me]"
 
 
 def program(resolved: str, real: str | None = None, name: str | None = None) -> Program:
-    """A program; called by its bare name unless said otherwise."""
+    """A program, called by its bare name by default."""
     bare = resolved.rpartition("/")[2]
     return Program((Arg(bare if name is None else name),), resolved, real or resolved, "/ws")
 
@@ -202,7 +202,7 @@ def test_only_a_path_without_wildcards_means_one_file() -> None:
     assert not any(map(is_literal, ("git", "*", "/usr/bin/g*", "/usr/bin/gi?", "**/git")))
 
 
-def test_what_is_too_long_for_a_path_matches_nothing() -> None:
+def test_a_text_too_long_for_a_path_matches_nothing() -> None:
     long = "/" + "a" * MAX_CHARS
     assert not matches_path(f"{long}*", program(long), HOME)
     assert not matches_path("/**", program(long), HOME)

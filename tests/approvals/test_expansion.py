@@ -74,7 +74,7 @@ def test_only_absolute_directories_of_path_count(
     assert ProgramFinder({}).program("tool", str(here), 0) == FoundProgram()
 
 
-def test_directories_of_path_are_written_plainly(here: Path) -> None:
+def test_directories_of_path_are_normalized(here: Path) -> None:
     place = make(here / "a/tool")
     (here / "b").mkdir()
     (here / "link").symlink_to(here / "b")
@@ -255,11 +255,11 @@ def test_looking_for_too_many_files_is_in_doubt(here: Path) -> None:
         (".hidden/x", "{here}/.hidden/x"),
     ],
 )
-def test_a_place_is_absolute_and_plain(here: Path, path: str, expected: str) -> None:
+def test_a_resolved_path_is_absolute_and_normalized(here: Path, path: str, expected: str) -> None:
     assert finder().resolve(path, str(here), 0) == expected.format(here=here)
 
 
-def test_a_place_in_the_root_has_one_slash() -> None:
+def test_a_path_in_the_root_has_one_slash() -> None:
     assert finder().resolve("x", "/", 0) == "/x"
 
 

@@ -1,4 +1,4 @@
-"""The approvals document: what it says, what makes it useless, and who may change it when."""
+"""The approvals document: reading it, refusing invalid ones, and changing it safely."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ NOT_JSON: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("case", NOT_JSON)
-def test_what_is_not_plain_json_is_told_with_its_place(file: Path, case: str) -> None:
+def test_invalid_json_is_an_error_with_its_position(file: Path, case: str) -> None:
     text, expected = NOT_JSON[case]
     write(file, text)
     found = problem(file)
@@ -248,7 +248,7 @@ def test_what_is_not_plain_json_is_told_with_its_place(file: Path, case: str) ->
     assert found.line >= 1
 
 
-def test_what_is_deep_but_not_too_deep_is_kept(file: Path) -> None:
+def test_data_below_the_depth_limit_is_kept(file: Path) -> None:
     assert read(file, nested(127)).exists
     write(file, nested(128))
     assert "128 levels" in str(problem(file))
@@ -354,7 +354,7 @@ WRONG: list[tuple[Any, str, str]] = [
 
 
 @pytest.mark.parametrize(("data", "key", "expected"), WRONG)
-def test_a_wrong_value_is_told_with_its_key_and_line(
+def test_a_wrong_value_is_an_error_with_key_and_line(
     file: Path, data: Any, key: str, expected: str
 ) -> None:
     write(file, json.dumps(data, indent=1))
@@ -455,7 +455,7 @@ def test_a_directory_that_others_can_write_is_refused(file: Path, mode: int) -> 
 
 
 @AS_ROOT
-def test_what_belongs_to_another_user_is_refused(file: Path) -> None:
+def test_a_file_of_another_user_is_refused(file: Path) -> None:
     write(file, {"defaults": FLOOR})
     os.chown(file, 65534, -1)
     assert "belongs to another user" in str(problem(file))
@@ -465,7 +465,7 @@ def test_what_belongs_to_another_user_is_refused(file: Path) -> None:
 
 
 @AS_ROOT
-def test_what_may_not_be_read_is_refused() -> None:
+def test_an_unreadable_file_is_refused() -> None:
     code = (
         "import os, sys\n"
         "from clawkit.approvals.file import BadDocumentError, read_document\n"
@@ -634,7 +634,7 @@ def test_a_change_that_fails_changes_nothing(file: Path) -> None:
     assert edit(path, lambda raw: raw.update(x=1)).raw["x"] == 1
 
 
-def test_what_the_system_refuses_is_told(file: Path) -> None:
+def test_errors_of_the_system_are_reported(file: Path) -> None:
     path = write(file, {"defaults": FLOOR})
     Path(f"{file}.lock").symlink_to("/dev/null")
     with pytest.raises(BadDocumentError, match=r"was not changed: .*\.lock: "):
@@ -704,7 +704,7 @@ def test_a_document_is_replaced_when_it_is_still_the_same(file: Path) -> None:
     assert replace(path, "{}", None).raw == {"version": 1}
 
 
-def test_what_cannot_be_used_replaces_nothing(file: Path) -> None:
+def test_an_invalid_document_replaces_nothing(file: Path) -> None:
     path = write(file, {"defaults": FLOOR})
     for text in ("", "{", "[]", '{"version": 3}', '{"x": "\ud800"}', "{} // x"):
         with pytest.raises(BadDocumentError, match=r"^the new exec-approvals\.json: "):
@@ -712,7 +712,7 @@ def test_what_cannot_be_used_replaces_nothing(file: Path) -> None:
     assert raw(file) == {"defaults": FLOOR}
 
 
-def test_a_broken_document_is_mended_by_replacing_it(file: Path) -> None:
+def test_a_broken_document_can_be_replaced(file: Path) -> None:
     path = write(file, "{")
     assert replace(path, "{}", revision(b"{")).raw == {"version": 1}
 
@@ -886,7 +886,7 @@ REMOVED = [
 
 
 @pytest.mark.parametrize(("agent", "which", "owner", "pattern"), REMOVED)
-def test_an_entry_is_removed_by_what_is_unique(
+def test_an_entry_is_removed_by_anything_unique_about_it(
     listed: str, agent: str | None, which: str, owner: str, pattern: str
 ) -> None:
     before = read_document(listed).items
@@ -913,7 +913,7 @@ def test_an_entry_without_an_id_is_removed_by_the_one_it_is_shown_with(listed: s
         (None, "\u202e\n" + "x" * 999, "pattern 'xxx", {"aaaa1111"}),
     ],
 )
-def test_what_is_not_unique_is_not_removed(
+def test_an_ambiguous_entry_is_not_removed(
     listed: str, agent: str | None, which: str, expected: str, shown: set[str]
 ) -> None:
     before = Path(listed).read_bytes()
@@ -943,7 +943,7 @@ def used(file: Path, index: int = 0) -> tuple[Any, Any, Any]:
     return entry.get("lastUsedAt"), entry.get("lastUsedCommand"), entry.get("lastResolvedPath")
 
 
-def test_the_use_of_entries_is_written_down(file: Path) -> None:
+def test_the_use_of_entries_is_recorded(file: Path) -> None:
     path = str(file)
     add_entry(path, "main", AllowlistEntry("git", id="one"))
     add_entry(
@@ -981,7 +981,7 @@ def test_the_use_of_entries_is_written_down(file: Path) -> None:
         (-1, "/usr/bin/git", True),
     ],
 )
-def test_the_same_use_is_written_once_a_minute(
+def test_the_same_use_is_recorded_once_a_minute(
     file: Path, later_ms: int, resolved: str, written: bool
 ) -> None:
     path = str(file)
@@ -996,7 +996,7 @@ def test_the_same_use_is_written_once_a_minute(
     assert used(file) == expected
 
 
-def test_the_use_of_an_entry_that_is_only_a_pattern_is_written_down_too(file: Path) -> None:
+def test_the_use_of_an_entry_that_is_only_a_pattern_is_recorded(file: Path) -> None:
     path = write(file, {"agents": {"main": {"allowlist": ["ls"]}}})
     (entry,) = read_document(path).entries_for("main")
     note_use(path, {entry.id: ("ls -l", "/usr/bin/ls")}, NOW)
@@ -1005,7 +1005,7 @@ def test_the_use_of_an_entry_that_is_only_a_pattern_is_written_down_too(file: Pa
     assert (item.entry, item.used_ms) == (entry, NOW)
 
 
-def test_use_that_cannot_be_written_down_stops_nothing(
+def test_a_use_that_cannot_be_recorded_does_not_stop_the_command(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = str(file)
@@ -1057,7 +1057,7 @@ def test_what_is_missing_about_the_socket_is_added(
     assert raw(file)["socket"] == {**given, "path": path, "token": found[1]}
 
 
-def test_it_is_known_what_a_document_leaves_out(file: Path) -> None:
+def test_a_policy_lists_the_fields_its_document_leaves_out(file: Path) -> None:
     found = read(file, {"version": 1, "agents": {"*": {"ask": "off"}}}).policy_for("main")
     assert found.left_out == {"security", "askFallback", "autoAllowSkills"}
     assert ApprovalsDocument().policy_for("main").left_out == frozenset()

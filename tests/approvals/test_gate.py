@@ -56,7 +56,7 @@ async def admit(gate: LocalGate, command: str, place: Path) -> Admitted:
     return found
 
 
-async def test_listed_commands_have_no_pager_to_be_talked_into_anything(tmp_path: Path) -> None:
+async def test_listed_commands_run_without_a_pager_asked_ones_unchanged(tmp_path: Path) -> None:
     assert (await admit(make(tmp_path, "ls"), "ls", tmp_path)).env == TAME
     asked = await admit(make(tmp_path, answer=Answer("allow")), "ls", tmp_path)
     assert (asked.env, asked.asked, asked.programs) == ({}, True, None)
@@ -102,7 +102,7 @@ async def test_the_gate_knows_what_the_file_tools_may_read(tmp_path: Path) -> No
     assert not gate.may_read(str(tmp_path / "x"))
 
 
-async def test_a_refusal_is_a_sentence_also_when_it_ends_with_a_question(tmp_path: Path) -> None:
+async def test_a_refusal_that_ends_with_a_question_gets_no_full_stop(tmp_path: Path) -> None:
     document = tmp_path / "document.json"
     document.write_text('{"version": 1, "defaults": {"Security": "deny"}}', encoding="utf-8")
     document.chmod(0o600)
@@ -110,13 +110,13 @@ async def test_a_refusal_is_a_sentence_also_when_it_ends_with_a_question(tmp_pat
         await admit(make(tmp_path), "make", tmp_path)
 
 
-async def test_without_anyone_to_ask_it_says_how_to_be_asked(tmp_path: Path) -> None:
+async def test_without_an_approver_the_refusal_tells_how_to_be_asked(tmp_path: Path) -> None:
     said = "no one can be asked here. To approve calls, run clawkit or `clawkit approvals watch`"
     with pytest.raises(ToolAuthorizationError, match=re.escape(said)):
         await admit(make(tmp_path), "make", tmp_path)
 
 
-async def test_refusals_are_forgotten_after_a_while_and_do_not_pile_up(
+async def test_refusals_expire_and_are_limited_in_number(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
@@ -149,7 +149,9 @@ async def test_an_answer_permanently_that_no_rule_was_made_for_stores_nothing(
 
 
 @pytest.mark.parametrize("answer", [None, Answer("allow"), Answer("allow", extent="exact")])
-async def test_what_cannot_be_logged_does_not_run(tmp_path: Path, answer: Answer | None) -> None:
+async def test_a_command_that_cannot_be_logged_does_not_run(
+    tmp_path: Path, answer: Answer | None
+) -> None:
     (tmp_path / "log").mkdir()
     gate = make(tmp_path, *([] if answer else ["ls"]), answer=answer)
     with pytest.raises(ToolAuthorizationError, match=r"/log cannot be written: .* \(EISDIR\)"):
@@ -196,7 +198,7 @@ async def test_a_long_command_is_judged_like_any_other(tmp_path: Path) -> None:
         await admit(make(tmp_path), f"ls {words}", tmp_path)
 
 
-async def test_what_was_left_for_later_can_be_waited_for(tmp_path: Path) -> None:
+async def test_work_left_for_later_can_be_awaited(tmp_path: Path) -> None:
     gate, done = make(tmp_path), []
 
     async def work() -> None:
@@ -213,7 +215,7 @@ async def test_what_was_left_for_later_can_be_waited_for(tmp_path: Path) -> None
 
 
 class Counting(Person):
-    """A person who remembers what was asked."""
+    """An approver that records the questions."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
@@ -271,7 +273,7 @@ async def test_an_approval_for_the_session_ends_when_a_program_changes(tmp_path:
     assert len(person.asked) == 2
 
 
-async def test_another_run_knows_nothing_of_an_approval_for_the_session(tmp_path: Path) -> None:
+async def test_an_approval_for_the_session_does_not_apply_to_another_run(tmp_path: Path) -> None:
     for _ in range(2):
         gate, person = make_asking(tmp_path, Answer("allow", extent="session"))
         await admit(gate, "touch a", tmp_path)
@@ -291,7 +293,7 @@ async def test_only_the_latest_approvals_of_a_session_are_remembered(
     assert len(person.asked) == 10
 
 
-async def test_an_approval_in_the_foreground_is_none_for_the_background(tmp_path: Path) -> None:
+async def test_a_foreground_approval_does_not_cover_the_background(tmp_path: Path) -> None:
     """The answer is bound to how the command was to run when it was shown."""
     later = Broker(PendingStore(str(tmp_path / "w.sqlite")), later=True)
     judge = Judge(Exec(), str(tmp_path / "document.json"))

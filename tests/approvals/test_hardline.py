@@ -1,4 +1,4 @@
-"""Commands that nothing allows silently."""
+"""Commands that always need the approval of a person."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ WITHOUT: dict[tuple[str, ...], str] = {
     [(WITH_SANDBOX, BOTH), (WITHOUT, {"gateway"})],
     ids=["with a sandbox", "without"],
 )
-def test_a_call_chooses_only_where_the_configuration_lets_it(
+def test_a_call_chooses_the_host_only_if_configured(
     table: dict[tuple[str, ...], str], available: Collection[str]
 ) -> None:
     for (configured, *flags), expected in table.items():
@@ -101,14 +101,14 @@ def test_a_call_chooses_only_where_the_configuration_lets_it(
         assert " ".join(found) == expected, (configured, *flags)
 
 
-def test_the_host_that_most_probably_starts_it_is_named() -> None:
+def test_the_most_likely_host_is_named() -> None:
     assert resolve().host == "sandbox"
     assert resolve("auto", "sandbox").host == "sandbox"
     assert resolve("gateway").host == "gateway"
     assert resolve("auto", None, E).host == "gateway"
 
 
-def test_asking_for_auto_is_like_asking_for_nothing() -> None:
+def test_auto_means_the_same_as_no_host() -> None:
     for configured, flags in itertools.product(HOSTS, FLAGS):
         assert outcome(configured, "auto", *flags) == outcome(configured, None, *flags)
 
@@ -170,7 +170,7 @@ def test_a_node_is_never_replaced_even_where_there_seems_to_be_one() -> None:
         (("auto", "node", S), BOTH, "commands run in the sandbox here. .* elevated: true"),
     ],
 )
-def test_a_refusal_says_why_and_what_would_do(
+def test_a_refusal_states_the_reason_and_what_would_help(
     given: tuple[Any, ...], available: Collection[str], message: str
 ) -> None:
     with pytest.raises(ToolAuthorizationError, match=message) as caught:
@@ -182,7 +182,7 @@ def test_a_refusal_says_why_and_what_would_do(
     "requested",
     ["", " ", "Gateway", "gateway ", "gate", "docker", "node\0", "ｎode", "x" * 100_000],
 )
-def test_an_unknown_host_is_told_with_those_there_are(requested: str) -> None:
+def test_an_unknown_host_is_an_error_that_lists_the_known_ones(requested: str) -> None:
     for configured in HOSTS:
         with pytest.raises(ToolInputError, match="auto, sandbox, gateway, node") as caught:
             resolve(configured, requested, S, E, available={requested, *NAMES})
@@ -191,7 +191,7 @@ def test_an_unknown_host_is_told_with_those_there_are(requested: str) -> None:
         assert str(caught.value).isprintable()
 
 
-def test_a_node_goes_only_with_the_host_node() -> None:
+def test_a_node_can_only_be_named_with_the_host_node() -> None:
     for given in (("auto",), ("auto", "sandbox"), ("auto", None, S), ("gateway", None)):
         for name in ("kitchen", " "):
             assert outcome(*given, node=name) == "wrong"

@@ -504,7 +504,7 @@ SCRIPTS = [
 ]
 
 
-def test_the_script_is_told_only_when_it_is_certain() -> None:
+def test_the_script_is_named_only_if_it_is_certain() -> None:
     assert [each for each in SCRIPTS if script(each[0]) != each[1]] == []
 
 
@@ -618,7 +618,7 @@ OTHERS = [
 ]
 
 
-def test_other_programs_are_neither() -> None:
+def test_other_programs_are_neither_shell_nor_interpreter() -> None:
     assert not is_interpreter(OTHERS)
     assert not is_shell(OTHERS)
 

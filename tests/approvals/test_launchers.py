@@ -15,7 +15,7 @@ from clawkit.approvals.types import Arg
 
 
 def code(command: str) -> str:
-    """The code of what is in doubt about a command; empty for an ordinary program."""
+    """The code of the doubt about a command; empty for an ordinary program."""
     argv = [Arg(word, glob="*" in word or "?" in word) for word in shlex.split(command)]
     found = look_through(frozenset({argv[0].text.rpartition("/")[2]}), argv)
     assert found is None or isinstance(found, Opaque)
@@ -40,7 +40,7 @@ def test_what_changes_the_conditions_of_a_program_is_never_looked_through() -> N
 
 
 @table("command", ["ssh host", "ssh host ls", "mosh host", "/usr/bin/rsh host ls"])
-def test_another_machine_is_not_this_one(command: str) -> None:
+def test_programs_that_run_commands_remotely_are_refused(command: str) -> None:
     assert code(command) == "remote"
 
 
@@ -131,7 +131,7 @@ CARRYING = [
 ]
 
 
-def test_what_starts_what_its_arguments_say_is_a_carrier() -> None:
+def test_programs_that_start_their_arguments_are_carriers() -> None:
     for command in CARRYING:
         assert code(command) == "carrier"
 
@@ -193,7 +193,7 @@ def test_an_ordinary_call_is_an_ordinary_program() -> None:
 
 
 @table("name", ["", "ls", "sud", "sudox", "SUDO", "sudo\0", "\udcff", "ssh" * 30_000])
-def test_other_names_are_not_carriers(name: str) -> None:
+def test_programs_with_other_names_are_not_carriers(name: str) -> None:
     assert look_through(frozenset({name}), [Arg(name)]) is None
 
 

@@ -45,15 +45,17 @@ def read(line: str) -> list[str] | None:
         ("xargs -I {} head -5 {}", "xargs -I {}", "head -5 <*>"),
     ],
 )
-def test_what_only_reads_is_understood(line: str, outer: str, inner: str) -> None:
+def test_find_and_xargs_with_read_only_programs_are_understood(
+    line: str, outer: str, inner: str
+) -> None:
     assert read(line) == [outer, inner]
 
 
-def _everything_else_is_not(line: str) -> None:
+def _other_calls_of_find_and_xargs_are_in_doubt(line: str) -> None:
     assert read(line) is None
 
 
-def test_everything_else_is_not(subtests: pytest.Subtests) -> None:
+def test_other_calls_of_find_and_xargs_are_in_doubt(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         *("find . -exec rm {} +", "find . -exec ./cat {} +", "find . -exec sh -c cat ';'"),
         *("find . -execdir cat {} +", "find . -ok cat {} ';'", "find . -exec cat {}"),
@@ -78,4 +80,4 @@ def test_everything_else_is_not(subtests: pytest.Subtests) -> None:
     ]
     for line in cases:
         with subtests.test(line=line):
-            _everything_else_is_not(line)
+            _other_calls_of_find_and_xargs_are_in_doubt(line)

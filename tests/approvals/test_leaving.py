@@ -62,12 +62,14 @@ def test_what_may_leave_stays_inside_unless_it_asks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", ["echo hi", "cd /usr", "touch x > y", "touch $(date)", "touch x; cat y"]
 )
-def test_what_no_entry_can_name_may_leave_once_only(command: str, tmp_path: Path) -> None:
+def test_a_command_no_entry_can_name_is_allowed_outside_only_once(
+    command: str, tmp_path: Path
+) -> None:
     asked = judge(tmp_path, structs.replace(OUTSIDE, command=command))
     assert (asked.verdict, asked.offers) == ("ask", ())
 
 
-def test_nothing_leaves_the_machine_if_no_one_can_be_asked(tmp_path: Path) -> None:
+def test_without_an_approver_no_command_leaves_the_sandbox(tmp_path: Path) -> None:
     assert judge(tmp_path, OUTSIDE, ask="off").verdict == "deny"
     inside = structs.replace(
         OUTSIDE, wanted="sandbox", leaves=False, access=Grants(hosts=("a.example",))
@@ -80,7 +82,7 @@ DETACHED = ("background", "detach")
 
 @pytest.mark.parametrize("wanted", ["auto", "sandbox"])
 @pytest.mark.parametrize("entries", [(), (AllowlistEntry("/usr/bin/touch", args="any"),)])
-def test_what_is_to_outlive_clawkit_takes_a_person(
+def test_detaching_a_command_needs_a_person(
     wanted: Any, entries: tuple[AllowlistEntry, ...], tmp_path: Path
 ) -> None:
     request = ExecRequest("touch x", "/", ENV, wanted=wanted)
@@ -116,7 +118,7 @@ ACCESS = Grants(hosts=("a.example",), read=("/srv/in",), write=("/srv/out",))
         (Grants(hosts=("a.example",), read=("/srv/i",), write=("/srv/out",)), "ask"),
     ],
 )
-def test_what_was_granted_is_not_asked_about_again(
+def test_granted_access_is_not_asked_about_again(
     granted: Grants, verdict: str, tmp_path: Path
 ) -> None:
     request = ExecRequest("make", "/", ENV, wanted="auto", access=ACCESS, granted=granted)
@@ -153,7 +155,7 @@ def test_access_that_is_granted_permanently_is_an_entry(tmp_path: Path) -> None:
         ({"pattern": "git", "unconfined": "yes"}, "expected `bool`"),
     ],
 )
-def test_entries_that_make_no_sense_are_refused(value: dict[str, Any], words: str) -> None:
+def test_invalid_entries_are_refused(value: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         read_entry(value)
 

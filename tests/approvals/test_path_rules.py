@@ -58,7 +58,7 @@ def test_a_path_counts_by_where_it_leads(root: Path, path: str, reads: bool, wri
 
 
 @pytest.mark.parametrize("path", ["", "file", "a\0b", "/a\0b", "~/x"])
-def test_what_is_not_an_absolute_path_is_nowhere(root: Path, path: str) -> None:
+def test_a_path_that_is_not_absolute_has_no_rights(root: Path, path: str) -> None:
     places = make(root)
     assert not places.may_read(path)
     assert not places.may_write(path)
@@ -71,14 +71,14 @@ def test_protected_files_are_not_written(root: Path) -> None:
     assert places.may_write(f"{root}/elsewhere/other")
 
 
-def test_without_a_workspace_limit_all_but_the_own_is_open(root: Path) -> None:
+def test_without_a_workspace_limit_all_but_own_files_is_open(root: Path) -> None:
     places = make(root, workspace_only=False)
     assert places.may_read("/etc/hostname")
     assert places.may_write("/etc/hostname")
     assert not places.may_read(f"{root}/state/own")
 
 
-def test_own_files_are_known_by_every_way(root: Path) -> None:
+def test_own_files_are_recognised_by_every_path(root: Path) -> None:
     places = make(root)
     assert places.is_own(f"{root}/ws/own")
     assert places.is_own(f"{root}/elsewhere/own")
@@ -86,7 +86,7 @@ def test_own_files_are_known_by_every_way(root: Path) -> None:
     assert not places.is_own(f"{root}/ws/file")
 
 
-def test_a_directory_of_our_own_has_open_places(root: Path) -> None:
+def test_parts_of_an_own_directory_can_be_open(root: Path) -> None:
     state = root / "state"
     places = PathRules(str(state / "ws"), own=[str(state)], own_open=[str(state / "logs")])
     assert places.is_own(str(state))

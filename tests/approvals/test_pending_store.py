@@ -81,7 +81,7 @@ def run(code: str, *args: str, **options: Any) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, check=True, **options)
 
 
-def test_a_question_comes_back_as_it_was_put(waiting: PendingStore, path: str) -> None:
+def test_a_stored_question_is_read_back_unchanged(waiting: PendingStore, path: str) -> None:
     binding = {"cwd": {"inode": 2**63}, "env": "ab"}
     pending = add(waiting, binding=binding)
     assert (pending.created_ms, pending.expires_ms) == (NOW, NOW + MINUTE)
@@ -128,7 +128,7 @@ def deep(levels: int = 100_000) -> list[Any]:
         ({"command": "x" * MAX_QUESTION}, "the question is 2 MB, larger than 2 MB"),
     ],
 )
-def test_what_cannot_be_shown_is_not_asked(
+def test_questions_that_cannot_be_shown_are_not_asked(
     waiting: PendingStore, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ToolInputError, match=message):
@@ -182,7 +182,7 @@ def test_a_question_is_found_by_the_beginning_of_its_id(waiting: PendingStore, l
     "given",
     ["", "abc", "../../etc/passwd", "%", "____", "*", "abcd' OR 1", "abcd\0", "ａｂｃｄ", "f" * 33],
 )
-def test_what_is_not_an_id_finds_nothing(waiting: PendingStore, given: str) -> None:
+def test_an_invalid_id_finds_nothing(waiting: PendingStore, given: str) -> None:
     add(waiting)
     with pytest.raises(NotFoundError, match="invalid request id") as caught:
         waiting.get(given)
@@ -220,18 +220,18 @@ def test_an_ambiguous_beginning_names_the_candidates(
     assert waiting.get("abcd1").id == "abcd1" + "0" * 27
 
 
-def test_an_unknown_id_is_told(waiting: PendingStore) -> None:
+def test_an_unknown_id_is_an_error(waiting: PendingStore) -> None:
     with pytest.raises(NotFoundError, match="unknown request 'deadbeef'"):
         waiting.get("deadbeef")
 
 
-def test_what_waits_is_listed_the_oldest_first(waiting: PendingStore) -> None:
+def test_pending_questions_are_listed_oldest_first(waiting: PendingStore) -> None:
     late = add(waiting, now=NOW + 5)
     early = add(waiting)
     assert [each.id for each in waiting.pending(NOW + 9)] == [early.id, late.id]
 
 
-def test_what_has_expired_is_not_listed_and_cannot_be_answered(waiting: PendingStore) -> None:
+def test_expired_questions_are_not_listed_and_cannot_be_answered(waiting: PendingStore) -> None:
     pending = add(waiting)
     assert [each.id for each in waiting.pending(NOW + MINUTE - 1)] == [pending.id]
     assert waiting.answer(pending.id, NOW + MINUTE - 1) is None
@@ -296,7 +296,7 @@ def test_words_of_an_answer_are_bounded(waiting: PendingStore) -> None:
         (Answer("allow", extent="exact"), "allow-always by a person, 3s ago"),
     ],
 )
-def test_the_second_answer_is_told_about_the_first(
+def test_the_second_answer_is_refused_with_the_first(
     waiting: PendingStore, first: Answer, words: str, second: Answer
 ) -> None:
     pending = add(waiting)
@@ -341,7 +341,7 @@ def test_an_approval_is_used_once(waiting: PendingStore) -> None:
     assert [waiting.consume(pending.id, NOW + 1) for _ in range(3)] == [True, False, False]
 
 
-def test_a_no_is_never_used(waiting: PendingStore) -> None:
+def test_a_denial_cannot_be_consumed(waiting: PendingStore) -> None:
     pending = add(waiting)
     waiting.decide(pending.id, NO, NOW)
     assert not waiting.consume(pending.id, NOW)
@@ -357,7 +357,7 @@ def test_an_approval_expires(waiting: PendingStore) -> None:
     assert not waiting.consume(late.id)
 
 
-def test_the_clock_of_the_machine_counts_unless_told_otherwise(waiting: PendingStore) -> None:
+def test_the_system_clock_is_used_by_default(waiting: PendingStore) -> None:
     import time
 
     now_ms = int(time.time() * 1000)
@@ -368,7 +368,7 @@ def test_the_clock_of_the_machine_counts_unless_told_otherwise(waiting: PendingS
     assert waiting.consume(fresh.id)
 
 
-def test_what_was_withdrawn_cannot_be_answered_nor_used(waiting: PendingStore) -> None:
+def test_withdrawn_questions_can_be_neither_answered_nor_used(waiting: PendingStore) -> None:
     pending, allowed = add(waiting), add(waiting)
     waiting.decide(allowed.id, ONCE, NOW)
     assert waiting.withdraw(pending.id, NOW)
@@ -392,7 +392,7 @@ def test_expiring_leaves_an_answer_alone(waiting: PendingStore) -> None:
     assert waiting.consume(answered.id, NOW)
 
 
-def test_what_ended_long_ago_is_forgotten(waiting: PendingStore) -> None:
+def test_questions_that_ended_long_ago_are_deleted(waiting: PendingStore) -> None:
     old, fresh = add(waiting), add(waiting)
     waiting.decide(old.id, NO, NOW)
     waiting.decide(fresh.id, NO, NOW + 10)
@@ -406,7 +406,7 @@ def test_what_ended_long_ago_is_forgotten(waiting: PendingStore) -> None:
         waiting.get(old.id)
 
 
-def test_not_more_than_so_many_that_ended_are_kept(waiting: PendingStore, path: str) -> None:
+def test_the_number_of_ended_questions_is_limited(waiting: PendingStore, path: str) -> None:
     first = add(waiting)
     waiting.decide(first.id, NO, NOW)
     copy = (
@@ -422,7 +422,7 @@ def test_not_more_than_so_many_that_ended_are_kept(waiting: PendingStore, path: 
     assert waiting.get(f"{KEEP_ENDED:032x}").state == "denied"
 
 
-def test_an_agent_cannot_wear_people_down(waiting: PendingStore, path: str) -> None:
+def test_the_number_of_questions_of_an_agent_is_limited(waiting: PendingStore, path: str) -> None:
     first = add(waiting)
     copy = (
         "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)"
@@ -464,7 +464,7 @@ except ConflictError as error:
 """
 
 
-def test_of_many_processes_that_decide_at_once_one_wins(waiting: PendingStore, path: str) -> None:
+def test_one_of_many_concurrent_decisions_wins(waiting: PendingStore, path: str) -> None:
     pending = add(waiting)
     command = [sys.executable, "-c", DECIDE, path, pending.id, str(NOW + 1)]
     started = [
@@ -544,7 +544,7 @@ def test_a_question_outlives_its_asker_and_shows_it(waiting: PendingStore, path:
         (lambda pid, since, boot, space: f"{pid} {since} ", False),
     ],
 )
-def test_an_asker_is_gone_when_that_is_sure(
+def test_a_question_is_orphaned_only_if_its_process_has_certainly_ended(
     waiting: PendingStore, path: str, change: Callable[..., str], orphaned: bool
 ) -> None:
     from clawkit.approvals.binding import identify_process
@@ -595,7 +595,7 @@ def test_a_database_that_was_removed_or_replaced_forgets_everything(
     assert waiting.get(kept.id).state == "pending"
 
 
-def test_two_who_find_no_file_make_one(path: str) -> None:
+def test_concurrent_stores_create_one_database(path: str) -> None:
     # SQLite's lock is not fair: on a busy machine one of them waits longer than usual.
     stores = [PendingStore(path, lock_wait_s=60) for _ in range(6)]
     barrier = threading.Barrier(len(stores))
@@ -696,9 +696,7 @@ def test_a_question_that_was_tampered_with_is_not_shown(
         "state = 'fine'",
     ],
 )
-def test_an_answer_that_was_tampered_with_is_none(
-    waiting: PendingStore, path: str, change: str
-) -> None:
+def test_a_tampered_answer_is_an_error(waiting: PendingStore, path: str, change: str) -> None:
     pending = add(waiting)
     waiting.decide(pending.id, NO, NOW)
     edit(path, f"UPDATE question SET {change}")
@@ -729,7 +727,7 @@ def make_open(path: str) -> None:
         (lambda path: os.chmod(os.path.dirname(path), 0o770), "can be written by others"),
     ],
 )
-def test_a_file_that_is_not_ours_alone_is_not_used(
+def test_a_file_that_others_can_change_is_not_used(
     path: str, make: Callable[[str], None], message: str
 ) -> None:
     os.mkdir(os.path.dirname(path), 0o700)
@@ -747,7 +745,7 @@ def test_a_home_behind_a_link_is_fine(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_locked_database_is_told_and_works_again(path: str) -> None:
+def test_a_locked_database_is_an_error_until_it_is_released(path: str) -> None:
     store = PendingStore(path, lock_wait_s=0.01)
     pending = add(store)
     other = apsw.Connection(path)
@@ -791,7 +789,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 @pytest.mark.parametrize("decided", [False, True])
-def test_what_cannot_be_written_down_does_not_count(
+def test_a_decision_that_cannot_be_stored_does_not_count(
     waiting: PendingStore, path: str, decided: bool
 ) -> None:
     pending = add(waiting)

@@ -1,4 +1,4 @@
-"""Presets: which calls of a program are allowed, and what it gets."""
+"""Presets: which calls of a program they allow, and with which access."""
 
 from __future__ import annotations
 
@@ -127,16 +127,16 @@ def test_everyday_work_fits_only_the_larger_one(subtests: pytest.Subtests) -> No
             _everyday_work_fits_only_the_larger_one(line)
 
 
-def _everything_else_fits_none(line: str) -> None:
+def _other_calls_match_no_git_preset(line: str) -> None:
     assert check("git", line) != ""
     assert check("git-read", line) != ""
 
 
-def test_everything_else_fits_none(subtests: pytest.Subtests) -> None:
+def test_other_calls_match_no_git_preset(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [*NEITHER, *REFUSED]
     for line in cases:
         with subtests.test(line=line):
-            _everything_else_fits_none(line)
+            _other_calls_match_no_git_preset(line)
 
 
 def _other_presets_allow_what_they_list(name: str, line: str, fits: bool) -> None:
@@ -223,7 +223,7 @@ def test_a_preset_is_for_its_own_programs() -> None:
         ),
     ],
 )
-def test_what_surrounds_a_call_counts(
+def test_variables_and_directory_of_a_call_count(
     name: str, line: str, more: dict[str, Any], said: str
 ) -> None:
     found = check(name, line, **more)
@@ -231,7 +231,7 @@ def test_what_surrounds_a_call_counts(
     assert bool(found) is bool(said)
 
 
-def test_a_preset_gives_what_its_program_needs() -> None:
+def test_a_preset_grants_what_its_program_needs() -> None:
     found = check_preset("git", program("git fetch", cwd="/ws"), "", RULES)
     assert isinstance(found, Match)
     assert (found.grants.network, found.grants.sockets, found.grants.write) == (True, True, ())

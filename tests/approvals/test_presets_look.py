@@ -68,7 +68,7 @@ def check(line: str, here: Path, cwd: str = "open") -> str:
         *("cat glob:./**", "ls glob:../closed/**", "wc -l glob:deep/**", "ls --help"),
     ],
 )
-def test_what_only_shows_readable_files_fits(here: Path, line: str) -> None:
+def test_commands_that_only_show_readable_files_match(here: Path, line: str) -> None:
     assert check(line, here) == ""
 
 
@@ -143,7 +143,7 @@ def test_what_only_shows_readable_files_fits(here: Path, line: str) -> None:
         *("git config --get a.b", "git commit"),
     ],
 )
-def test_what_does_more_or_reads_elsewhere_does_not(here: Path, line: str) -> None:
+def test_commands_that_do_more_or_read_elsewhere_do_not_match(here: Path, line: str) -> None:
     assert check(line, here) != ""
 
 
@@ -164,7 +164,7 @@ def test_a_tree_that_is_too_large_is_not_searched(
     assert check("grep -r x", here) != ""
 
 
-def test_it_changes_nothing_gets_nothing_and_starts_nothing_else(here: Path) -> None:
+def test_the_look_preset_grants_nothing_and_changes_nothing(here: Path) -> None:
     found = check_preset("look", program("cat a.txt", cwd=str(here / "open")), "", rules_of(here))
     assert found == Match(
         "look", "cat (read-only)", None, "named", changes=False, depends="the files it reads"

@@ -49,11 +49,11 @@ def test_only_the_parts_that_ask_are_named(tmp_path: Path, command: str, notes: 
     assert list(question(command, tmp_path).notes) == notes
 
 
-def test_it_names_the_call_that_waits(tmp_path: Path) -> None:
+def test_the_prompt_names_the_waiting_call(tmp_path: Path) -> None:
     assert question("touch a", tmp_path, call_id="c1").call_id == "c1"
 
 
-def test_it_says_where_and_how_it_would_run(tmp_path: Path) -> None:
+def test_the_prompt_states_where_and_how_the_command_would_run(tmp_path: Path) -> None:
     asked = question("touch a", tmp_path, modes=("background", "detach", "pty", "stdin"))
     assert asked.place == "on the host, unconfined"
     confined = question("touch a", tmp_path, wanted="sandbox", leaves=False)
@@ -103,7 +103,7 @@ def test_secrets_are_masked_but_never_where_data_goes(text: str, shown: str) -> 
     assert show(text, REDACTOR) == shown
 
 
-def test_what_acts_is_not_masked() -> None:
+def test_text_that_the_shell_acts_on_is_not_masked() -> None:
     redactor = Redactor(["a secret;with parts"])
     assert show("echo a secret;with parts", redactor) == "echo a secret;with parts"
 

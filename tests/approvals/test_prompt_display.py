@@ -98,7 +98,7 @@ def test_a_name_with_foreign_letters_is_flagged() -> None:
 
 
 @pytest.mark.parametrize("surface", ["plain", "markdown"])
-def test_no_one_is_mentioned_in_a_chat(surface: Surface) -> None:
+def test_text_does_not_mention_people_in_a_chat(surface: Surface) -> None:
     shown = render(Question("exec", {}, "run: @everyone <@1>", description="@here"), surface)
     assert "@" not in shown
     assert "@everyone" not in render(ask("ls x", notes=("@everyone",)), surface)
@@ -171,7 +171,7 @@ def test_lines_of_a_command_stay_lines() -> None:
         ("'", []),
     ],
 )
-def test_what_could_mislead_is_pointed_out(command: str, said: list[str]) -> None:
+def test_misleading_text_is_pointed_out(command: str, said: list[str]) -> None:
     found = list(warnings_about(command))
     assert len(found) == len(said), found
     assert [words for words, warning in zip(said, found, strict=True) if words not in warning] == []

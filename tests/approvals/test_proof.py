@@ -1,4 +1,4 @@
-"""Commands that are understood start and write nothing but what was named: seen from outside."""
+"""Observes real commands: if understood, they start and write only what the analysis names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_nothing_is_started_or_written_that_was_not_named(place: Place, seed: in
 
 
 @pytest.mark.timeout(300)
-def test_what_was_once_said_wrongly_is_not_any_more(place: Place) -> None:
+def test_commands_once_analysed_wrongly_are_now_right(place: Place) -> None:
     outcome = Outcome()
     told = [
         Case(text, text, scene, analyze(text, cwd=scene.cwd, env=scene.env))
@@ -123,7 +123,7 @@ def test_each_command_finds_the_files_as_they_were(place: Place) -> None:
 
 
 def change(make: Callable[[Program], Program]) -> Forge:
-    """Forge what is said of every program."""
+    """Change the analysis of every program."""
 
     def forge(analysis: Analysis) -> Analysis:
         def of(segment: Segment) -> Segment:
@@ -193,9 +193,7 @@ FORGED: list[tuple[str, Forge, str]] = [
 
 
 @pytest.mark.timeout(300)
-def test_an_analysis_that_says_something_else_is_found_out(
-    place: Place, subtests: pytest.Subtests
-) -> None:
+def test_a_wrong_analysis_is_detected(place: Place, subtests: pytest.Subtests) -> None:
     honest, forged = [], []
     for number, (text, forge, _) in enumerate(FORGED):
         analysis = analyze_here(text, place)

@@ -80,7 +80,7 @@ def meant(found: Analysis) -> list[object]:
 
 
 def run(command: str, here: Path) -> tuple[int, str, dict[str, str]]:
-    """How it ends, what it prints, and the files there are then."""
+    """The exit status, the output, and the files afterwards."""
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-c", command],
         cwd=here,
@@ -378,7 +378,7 @@ def test_a_text_of_several_lines_does_not_follow_a_here_document(here: Path) -> 
     assert found.doubt.code == "heredoc"
 
 
-def test_a_rebuilt_command_is_not_endless() -> None:
+def test_the_length_of_a_rebuilt_command_is_limited() -> None:
     rebuilt = Rebuilt()
     rebuilt.put("x" * MAX_CHARS)
     with pytest.raises(Doubt):

@@ -39,11 +39,11 @@ def check(line: str, rules: ApprovalRules = RULES) -> str:
     return "" if isinstance(found, Match) else found
 
 
-def _what_only_changes_its_input_needs_no_approval(line: str) -> None:
+def _filters_of_their_input_need_no_approval(line: str) -> None:
     assert check(line) == ""
 
 
-def test_what_only_changes_its_input_needs_no_approval(subtests: pytest.Subtests) -> None:
+def test_filters_of_their_input_need_no_approval(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         *(
             "head",
@@ -85,7 +85,7 @@ def test_what_only_changes_its_input_needs_no_approval(subtests: pytest.Subtests
     ]
     for line in cases:
         with subtests.test(line=line):
-            _what_only_changes_its_input_needs_no_approval(line)
+            _filters_of_their_input_need_no_approval(line)
 
 
 def _whatever_opens_a_file_or_is_not_known_is_refused(line: str) -> None:
@@ -315,12 +315,12 @@ def test_the_most_arguments_are_never_less_than_the_fewest() -> None:
     assert check("x a b", given_profiles(x=SafeBinProfile(min_positional=2))) == ""
 
 
-def _what_runs_code_is_never_safe_whatever_the_profile(name: str) -> None:
+def _programs_that_run_code_are_never_safe(name: str) -> None:
     rules = given_profiles(**{name: SafeBinProfile(allowed_flags=["-n"])})
     assert check(name, rules) == "it runs code, so it is never a safe program"
 
 
-def test_what_runs_code_is_never_safe_whatever_the_profile(subtests: pytest.Subtests) -> None:
+def test_programs_that_run_code_are_never_safe(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         *("awk", "gawk", "mawk", "nawk", "sed", "gsed", "python", "python3", "python3.11", "node"),
         *("perl", "ruby", "sh", "bash", "zsh", "fish", "busybox", "toybox", "coreutils", "lua5.4"),
@@ -328,7 +328,7 @@ def test_what_runs_code_is_never_safe_whatever_the_profile(subtests: pytest.Subt
     ]
     for name in cases:
         with subtests.test(name=name):
-            _what_runs_code_is_never_safe_whatever_the_profile(name)
+            _programs_that_run_code_are_never_safe(name)
 
 
 def test_a_link_to_an_interpreter_is_not_safe_but_one_to_many_programs_is() -> None:
@@ -410,7 +410,7 @@ def test_a_safe_program_may_start_nothing() -> None:
     assert found == Match("safe-bin", "head (safe program)", None, "named", changes=False)
 
 
-def test_what_is_not_listed_is_not_safe() -> None:
+def test_unlisted_programs_are_not_safe() -> None:
     assert check("head", ApprovalRules(safe_bins=("tail",))) == "head is not a safe program"
     assert check("cat", ApprovalRules(safe_bins=("cat",))).startswith("it has no profile")
 

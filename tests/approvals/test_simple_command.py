@@ -41,7 +41,7 @@ def code_of(command: str, here: Path) -> str:
     return found.doubt.code
 
 
-def test_a_program_is_told_with_all_that_is_known(here: Path) -> None:
+def test_a_program_is_described_with_all_that_is_known(here: Path) -> None:
     (segment,) = fine("A=1 ls -l 'a b' *.c ~/x", here).segments
     assert (segment.text, segment.builtin) == ("A=1 ls -l 'a b' *.c ~/x", "")
     (program,) = segment.programs
@@ -58,7 +58,7 @@ def test_a_program_is_told_with_all_that_is_known(here: Path) -> None:
     assert program.script == ()
 
 
-def test_a_script_is_told_with_its_interpreters(here: Path) -> None:
+def test_a_script_is_described_with_its_interpreters(here: Path) -> None:
     (segment,) = fine("./run x", here).segments
     assert segment.programs[0].resolved == f"{here}/run"
     assert segment.programs[0].script == ("/usr/bin/env", "/usr/bin/sh")
@@ -127,7 +127,7 @@ def test_wrappers_are_looked_through(
         assert found.rebuilt == rebuilt.format(here=here)
 
 
-def test_each_wrapper_has_its_own_words(here: Path) -> None:
+def test_each_wrapper_has_its_own_syntax(here: Path) -> None:
     outer, inner = fine("timeout -k 3 5 ls -l", here).segments[0].programs
     assert [arg.text for arg in outer.argv] == ["timeout", "-k", "3", "5"]
     assert [arg.text for arg in inner.argv] == ["ls", "-l"]
@@ -160,7 +160,7 @@ def test_each_wrapper_has_its_own_words(here: Path) -> None:
         ("cd sub; command cd", "builtin"),
     ],
 )
-def test_what_starts_anything_is_in_doubt(here: Path, command: str, code: str) -> None:
+def test_programs_that_start_anything_are_in_doubt(here: Path, command: str, code: str) -> None:
     assert code_of(command, here) == code
 
 
@@ -186,9 +186,7 @@ def test_what_starts_anything_is_in_doubt(here: Path, command: str, code: str) -
         ("printf '%s\\n' x", "printf", r"\printf '%s\n' x"),
     ],
 )
-def test_what_the_shell_does_itself_is_named(
-    here: Path, command: str, builtin: str, rebuilt: str
-) -> None:
+def test_shell_builtins_are_named(here: Path, command: str, builtin: str, rebuilt: str) -> None:
     found = fine(command, here)
     assert [(each.builtin, each.programs) for each in found.segments] == [(builtin, ())]
     assert found.rebuilt == rebuilt.format(here=here)

@@ -21,17 +21,17 @@ TOO_MUCH = (
 FINE = ("/usr/bin/uname", "/usr/bin/curl", "/usr/local/bin/gh", "/opt/weather/bin/weather")
 
 
-def test_what_runs_other_programs_is_never_allowed_by_a_skill() -> None:
+def test_programs_that_run_others_are_never_allowed_by_a_skill() -> None:
     assert [path for path in TOO_MUCH if not is_too_much(path)] == []
     assert [path for path in FINE if is_too_much(path)] == []
 
 
-def test_a_link_to_an_interpreter_is_one(tmp_path: Path) -> None:
+def test_a_link_to_an_interpreter_is_never_allowed_by_a_skill(tmp_path: Path) -> None:
     (tmp_path / "harmless").symlink_to("/bin/sh")
     assert is_too_much(str(tmp_path / "harmless"))
 
 
-def test_what_the_agent_could_replace_is_not_allowed(tmp_path: Path) -> None:
+def test_programs_that_the_agent_could_replace_are_not_allowed(tmp_path: Path) -> None:
     for name in ("mine", "elsewhere"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tool").write_bytes(b"")

@@ -76,7 +76,7 @@ async def served(
 
 
 async def send(path: str, data: bytes | dict[str, Any], *, half_close: bool = False) -> bytes:
-    """What comes back; nothing when the server hangs up."""
+    """The answer; empty if the server closes the connection."""
     if isinstance(data, dict):
         data = json.dumps({"token": TOKEN, **data}).encode() + b"\n"
     reader, writer = await asyncio.open_unix_connection(path, limit=MAX_LINE)
@@ -100,7 +100,7 @@ def request(question: Question = ASKED, **given: Any) -> dict[str, Any]:
     return {"type": "request", "id": "ab-1", "request": {**fields, **given}}
 
 
-async def test_a_question_is_answered_over_the_line(path: str) -> None:
+async def test_a_question_is_answered_over_the_socket(path: str) -> None:
     seen: list[Question] = []
 
     async def answer(question: Question) -> Answer:
@@ -113,7 +113,7 @@ async def test_a_question_is_answered_over_the_line(path: str) -> None:
 
 
 @pytest.mark.parametrize("answer", [Answer("allow"), Answer("deny"), Answer("deny", "no", by="x")])
-async def test_every_answer_comes_over_as_it_is(path: str, answer: Answer) -> None:
+async def test_every_answer_arrives_unchanged(path: str, answer: Answer) -> None:
     async def handler(_question: Question) -> Answer:
         return answer
 
@@ -121,7 +121,7 @@ async def test_every_answer_comes_over_as_it_is(path: str, answer: Answer) -> No
         assert await ask_over(path, TOKEN, PENDING, 60) == answer
 
 
-async def test_who_only_stops_speaking_still_gets_an_answer(path: str) -> None:
+async def test_a_peer_that_stops_sending_still_gets_an_answer(path: str) -> None:
     asked, go_on = asyncio.Event(), asyncio.Event()
 
     async def handler(_question: Question) -> Answer:
@@ -137,7 +137,7 @@ async def test_who_only_stops_speaking_still_gets_an_answer(path: str) -> None:
         assert await task == {"type": "decision", "id": "ab-1", "decision": "deny"}
 
 
-async def test_who_hangs_up_is_not_asked_about_any_more(path: str) -> None:
+async def test_a_question_is_withdrawn_when_its_peer_hangs_up(path: str) -> None:
     asked, stopped = asyncio.Event(), asyncio.Event()
 
     async def handler(_question: Question) -> Answer:
@@ -196,9 +196,7 @@ async def say_too_much(_question: Question) -> Answer:
         (say_too_much, "invalid answer: 'program' was not offered, only 'exact'"),
     ],
 )
-async def test_what_is_not_an_answer_is_not_sent_as_one(
-    path: str, handler: Handler, message: str
-) -> None:
+async def test_invalid_answers_are_not_sent(path: str, handler: Handler, message: str) -> None:
     async with served(path, handler):
         with pytest.raises(ToolError, match=message) as caught:
             await ask_over(path, TOKEN, PENDING, 60)
@@ -230,9 +228,7 @@ async def test_what_is_not_an_answer_is_not_sent_as_one(
         (b"x" * 200_000, "closed without an answer"),
     ],
 )
-async def test_what_is_not_an_answer_is_not_taken_for_one(
-    path: str, said: bytes, message: str
-) -> None:
+async def test_invalid_answers_are_not_accepted(path: str, said: bytes, message: str) -> None:
     with pytest.raises(ToolError, match=message):
         await ask_fake(path, said)
 
@@ -267,7 +263,7 @@ async def ask_fake(path: str, said: bytes) -> Answer:
         server.close()
 
 
-async def test_who_serves_can_be_found_out(path: str) -> None:
+async def test_a_server_is_reachable_only_with_its_token(path: str) -> None:
     assert not is_reachable(path, TOKEN)
     async with served(path):
         assert await asyncio.to_thread(is_reachable, path, TOKEN)
@@ -401,7 +397,7 @@ SQUATTERS: list[Callable[[str], object]] = [
 
 
 @pytest.mark.parametrize("make", SQUATTERS)
-async def test_what_is_in_the_way_is_neither_removed_nor_used(
+async def test_another_file_at_the_path_is_neither_removed_nor_used(
     path: str, make: Callable[[str], object]
 ) -> None:
     make(path)
@@ -537,7 +533,7 @@ async def test_another_user_gets_no_answer_even_with_the_token(
         b"1" * 10_000 + b"\n",
     ],
 )
-async def test_who_does_not_know_the_token_gets_no_answer(path: str, data: bytes) -> None:
+async def test_without_the_token_there_is_no_answer(path: str, data: bytes) -> None:
     async with served(path):
         assert await send(path, data) == b""
         assert await reply(path, {"type": "ping"}) == {"type": "pong"}
@@ -550,7 +546,7 @@ async def test_a_line_that_never_ends_is_cut_off(path: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b'{"type": "ping", "tok'])
-async def test_who_takes_too_long_is_cut_off(path: str, data: bytes) -> None:
+async def test_a_peer_that_takes_too_long_is_disconnected(path: str, data: bytes) -> None:
     async with served(path, talk_s=0.05):
         assert await send(path, data) == b""
         # Also who stops in the middle of the line.
@@ -561,7 +557,7 @@ async def test_who_takes_too_long_is_cut_off(path: str, data: bytes) -> None:
         assert json.loads(answer) == {"type": "pong"}
 
 
-async def test_not_more_than_so_many_are_served_at_once(path: str) -> None:
+async def test_the_number_of_connections_is_limited(path: str) -> None:
     async with served(path):
         idle = [await asyncio.open_unix_connection(path) for _ in range(MAX_CONNECTIONS)]
         assert await send(path, {"type": "ping"}) == b""
@@ -573,7 +569,7 @@ async def test_not_more_than_so_many_are_served_at_once(path: str) -> None:
             writer.close()
 
 
-async def test_closing_ends_what_is_asked(path: str) -> None:
+async def test_closing_the_server_ends_its_questions(path: str) -> None:
     asked, stopped = asyncio.Event(), asyncio.Event()
 
     async def handler(_question: Question) -> Answer:
@@ -609,7 +605,7 @@ async def test_closing_ends_what_is_asked(path: str) -> None:
         ({**request(), "id": "a" * 81}, "the id of a request must be"),
     ],
 )
-async def test_what_makes_no_sense_is_told_to_who_knows_the_token(
+async def test_an_invalid_message_with_the_token_is_an_error(
     path: str, message: dict[str, Any], said: str
 ) -> None:
     async with served(path):
@@ -624,7 +620,7 @@ async def test_a_question_without_time_is_not_answered(path: str, timeout_s: flo
         assert (await reply(path, request(timeout_s=timeout_s)))["type"] == "error"
 
 
-async def test_a_question_without_end_is_asked(path: str) -> None:
+async def test_a_question_with_an_infinite_timeout_is_asked(path: str) -> None:
     data = json.dumps({"token": TOKEN, **request()}).replace(
         '"timeout_s": 60', '"timeout_s": 1e999'
     )
@@ -639,7 +635,7 @@ async def test_a_token_that_can_be_guessed_is_refused(path: str, token: str) -> 
     assert not os.path.exists(path)
 
 
-async def test_where_no_socket_can_be_made_is_told(path: str) -> None:
+async def test_a_socket_that_cannot_be_created_is_an_error(path: str) -> None:
     Path(path).touch()
     with pytest.raises(ToolError, match="approvals cannot be served: "):
         await serve(os.path.join(path, "s.sock"), TOKEN, say_yes)
@@ -651,7 +647,7 @@ async def test_where_no_socket_can_be_made_is_told(path: str) -> None:
     assert sorted(os.listdir(folder)) == ["s.sock.lock", "s.sock.new"]
 
 
-async def test_a_name_that_is_too_long_is_told(path: str) -> None:
+async def test_a_path_that_is_too_long_is_an_error(path: str) -> None:
     long = os.path.join(os.path.dirname(path), "s" * 90)
     with pytest.raises(ToolError, match="approvals cannot be served: "):
         await serve(long, TOKEN, say_yes)
@@ -736,7 +732,7 @@ asyncio.run(main())
 """
 
 
-async def test_two_processes_meet(path: str) -> None:
+async def test_an_answer_travels_between_two_processes(path: str) -> None:
     command = [sys.executable, "-c", SERVE, path, TOKEN]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None

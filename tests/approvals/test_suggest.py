@@ -145,7 +145,7 @@ NEVER: dict[str, list[dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", NEVER)
-def test_nothing_is_proposed_for(place: Path, case: str) -> None:
+def test_no_rule_is_proposed_for_unsuitable_commands(place: Path, case: str) -> None:
     (place / "shared").mkdir()
     for path in ("work/run.sh", "shared/mytool"):
         (place / path).write_bytes(b"\x7fELF")
@@ -187,7 +187,7 @@ def test_the_most_useful_comes_first_for_each_agent(place: Path) -> None:
     assert [each.note != "" for each in found] == [False, False, True]
 
 
-def test_the_log_can_be_read_for_it(place: Path) -> None:
+def test_suggestions_can_be_made_from_the_log(place: Path) -> None:
     path = str(place / "logs" / "log.jsonl")
     log = Audit(path)
     for record in asked("npm ls", "mytool --password hunter2222 x", times=3):

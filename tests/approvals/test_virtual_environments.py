@@ -64,7 +64,7 @@ def test_the_python_of_a_project_is_offered_exactly_and_by_the_preset(project: P
         assert (again.verdict, again.place, again.grants) == ("allow", "entry", NO_GRANTS)
 
 
-def test_a_path_is_suggested_for_a_python_that_was_called_by_one(project: Project) -> None:
+def test_a_python_called_by_path_gets_a_path_suggestion(project: Project) -> None:
     decision = project.judge(".venv/bin/python -m pytest -q")
     expected = f"clawkit approvals allowlist add {project.python} --args python"
     assert decision.to_allow == expected

@@ -19,7 +19,7 @@ def args(command: str) -> tuple[Arg, ...]:
 
 
 def look(command: str, *names: str) -> str:
-    """`ls` for what is started, `text ls` for shell text, a code in brackets, or nothing."""
+    """`ls` for a started program, `text ls` for shell text, a code in brackets, or ""."""
     argv = args(command)
     found = look_through(frozenset({argv[0].text.rpartition("/")[2], *names}), argv)
     match found:

@@ -1,4 +1,4 @@
-"""`clawkit agent` as a program of its own, against a service of ours."""
+"""`clawkit agent` as a separate process, with a scripted model server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 SLOW = (sys.executable, "-m", "clawkit")
 PROGRAM = list(SLOW)
-"""Clawkit as a program of its own; conftest.py puts one here that starts faster."""
+"""Clawkit as a separate process; conftest.py replaces this by one that starts faster."""
 
 
 class Done(NamedTuple):

@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def _ready(ready: None) -> None:
-    """How clawkit starts from nothing is tested with `SLOW`."""
+    """Tests of a cold start use `SLOW`."""
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_misspelt_agent_gets_a_suggestion(
     assert "warning" not in type_in(capsys, "-m", "list", "--agent", "main")[2]
 
 
-def test_a_command_that_is_stopped_because_the_turn_is_over_is_told(
+def test_a_command_stopped_at_the_end_of_the_turn_is_reported(
     capsys: pytest.CaptureFixture[str], offline: Path
 ) -> None:
     file = offline / "own.json5"
@@ -107,7 +107,7 @@ def test_a_command_that_is_stopped_because_the_turn_is_over_is_told(
     ],
 )
 @pytest.mark.parametrize("as_json", [False, True])
-def test_what_cannot_be_done_is_said_and_leaves_nothing(
+def test_invalid_requests_are_errors_and_leave_no_session(
     offline: Path,
     capsys: pytest.CaptureFixture[str],
     args: tuple[str, ...],
@@ -137,7 +137,7 @@ def test_what_cannot_be_done_is_said_and_leaves_nothing(
         ("bigmodel", "Did you mean 'fake/big-model'?"),
     ],
 )
-def test_a_model_that_is_not_there_is_said_with_those_that_are_near(
+def test_an_unknown_model_is_an_error_with_suggestions(
     offline: Path, capsys: pytest.CaptureFixture[str], name: str, said: str
 ) -> None:
     models = [{"id": "big-model"}, {"id": "small-model"}]
@@ -182,7 +182,7 @@ async def test_the_prompt_plays_no_tricks_on_a_terminal(workspace: Path) -> None
     assert text.replace("\r\n", "").isprintable()
 
 
-def test_a_model_that_takes_no_pictures_is_told_to_the_person(
+def test_a_model_that_takes_no_pictures_is_reported(
     offline: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     PIL.Image.new("RGB", (4, 4)).save("dot.png")
@@ -216,7 +216,7 @@ def test_an_interrupt_before_the_turn_is_the_last_event(
     assert json.loads(out)["how"] == "aborted"
 
 
-async def test_an_answer_is_on_standard_output_and_what_is_done_on_standard_error(
+async def test_answers_go_to_stdout_and_calls_to_stderr(
     workspace: Path,
 ) -> None:
     async with asker(workspace, [say("Let me look."), call("ls")], "Two files.") as clawkit:
@@ -253,7 +253,7 @@ async def test_how_commands_end_is_on_standard_error(workspace: Path) -> None:
     )
 
 
-def test_a_conversation_goes_on(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_conversation_continues(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for more in (("--session", "talk"), ("--session", "talk"), ("--continue",)):
         assert type_in(capsys, "-m", "list", *more)[0] == 0
     store = store_of_home()
@@ -262,7 +262,7 @@ def test_a_conversation_goes_on(offline: Path, capsys: pytest.CaptureFixture[str
     store.close()
 
 
-def test_the_beginning_of_an_id_goes_on_with_a_session_and_a_label_starts_one(
+def test_an_id_prefix_continues_a_session_and_a_label_starts_one(
     offline: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = store_of_home()
@@ -287,7 +287,7 @@ def test_the_beginning_of_an_id_goes_on_with_a_session_and_a_label_starts_one(
         (b"", 2, "the message is empty"),
     ],
 )
-def test_what_comes_on_standard_input(
+def test_the_message_can_come_from_standard_input(
     offline: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -366,7 +366,7 @@ async def test_no_standard_output_at_all(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_it_can_be_ended_in_the_middle_of_a_command(
+async def test_the_command_can_be_interrupted_during_a_call(
     number: signal.Signals, workspace: Path
 ) -> None:
     async with asker(workspace, call("exec", {"command": CLEAN_UP})) as clawkit:
@@ -381,7 +381,7 @@ async def test_it_can_be_ended_in_the_middle_of_a_command(
         assert (await clawkit.ask("-m", "Go on.", "--session", "talk")).text == "Fine.\n"
 
 
-async def test_it_can_be_ended_in_the_middle_of_an_answer(workspace: Path) -> None:
+async def test_the_command_can_be_interrupted_during_an_answer(workspace: Path) -> None:
     gate = Gate("One, two, three, four.", after=1)
     async with asker(workspace, gate) as clawkit:
         asking = await clawkit.start("-m", "Go.", "--json")
@@ -418,7 +418,7 @@ def test_a_workspace_that_holds_everything_is_warned_about(
 
 
 @pytest.mark.parametrize("damage", ["bytes", "folder", "nowhere"])
-def test_a_store_that_cannot_be_used_is_said(
+def test_an_unusable_store_is_an_error(
     damage: str,
     offline: Path,
     tmp_path: Path,
@@ -443,7 +443,7 @@ def test_a_store_that_cannot_be_used_is_said(
         assert len(err.splitlines()) == 1
 
 
-def test_a_damaged_message_is_said(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_message_is_reported(offline: Path, capsys: pytest.CaptureFixture[str]) -> None:
     type_in(capsys, "-m", "list", "--session", "talk")
     store = store_of_home()
     with store._database.writing() as db:

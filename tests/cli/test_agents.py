@@ -56,7 +56,7 @@ def write(file: Path, text: str) -> None:
     file.chmod(0o600)
 
 
-def test_without_any_agent_there_is_main(agents: Type) -> None:
+def test_without_any_agent_main_is_listed(agents: Type) -> None:
     assert agents("list", "--json").json == {
         "default": "main",
         "agents": [
@@ -73,7 +73,7 @@ def test_without_any_agent_there_is_main(agents: Type) -> None:
     assert "main  default  not in the configuration" in agents("list").out
 
 
-def test_agents_are_listed_with_what_holds_for_them(agents: Type, file: Path) -> None:
+def test_agents_are_listed_with_their_settings(agents: Type, file: Path) -> None:
     write(
         file,
         "{agents: {defaults: {model: 'p/all', workspace: '/tmp'}, list: ["
@@ -89,7 +89,9 @@ def test_agents_are_listed_with_what_holds_for_them(agents: Type, file: Path) ->
     assert [line.split()[0] for line in lines] == ["ID", "two", "one"]
 
 
-def test_an_agent_is_added_with_what_is_given(agents: Type, file: Path, tmp_path: Path) -> None:
+def test_an_agent_is_added_with_the_given_settings(
+    agents: Type, file: Path, tmp_path: Path
+) -> None:
     model = "anthropic/claude-opus-5"
     given = ("--name", "Research", "--workspace", str(tmp_path), "--model", model)
     done = agents("add", "research", *given)
@@ -137,7 +139,7 @@ def test_a_dry_run_writes_nothing(agents: Type, file: Path) -> None:
         (("x", "--model", "nobody/nothing"), "unknown provider 'nobody'"),
     ],
 )
-def test_what_cannot_be_added_is_refused(
+def test_invalid_agents_are_refused(
     agents: Type, file: Path, args: tuple[str, ...], message: str
 ) -> None:
     done = agents("add", *args)
@@ -179,7 +181,7 @@ def test_the_default_and_the_last_one_need_force(
     assert id_ not in load(str(file)).config.agents.by_id()
 
 
-def test_an_unknown_agent_is_told_with_what_is_near(agents: Type, file: Path) -> None:
+def test_an_unknown_agent_is_an_error_with_suggestions(agents: Type, file: Path) -> None:
     write(file, "{agents: {entries: {research: {}, two: {}}}}")
     done = agents("remove", "reserch")
     assert done.code == 2
@@ -217,7 +219,7 @@ def test_a_command_of_an_agent_changes_nothing(
 def test_no_command_for_what_an_agent_has_accepts_an_unknown_one(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Also if none is configured: what was meant for the main agent would be kept elsewhere."""
+    """Even if no agent is configured: data for the main agent must not be stored elsewhere."""
     home = Path(os.environ["CLAWKIT_HOME"])
     before = {*home.rglob("*")}
     with open(os.devnull) as nothing, monkeypatch.context() as patched:

@@ -50,7 +50,7 @@ def stored() -> list[dict[str, Any]]:
     ]
 
 
-def test_an_empty_list_says_what_to_try(allowlist: Clawkit) -> None:
+def test_an_empty_list_prints_a_hint(allowlist: Clawkit) -> None:
     done = allowlist("list")
     assert (done.code, done.out) == (0, "")
     assert "allowlist add git --args git" in done.err
@@ -91,7 +91,7 @@ def test_an_empty_list_says_what_to_try(allowlist: Clawkit) -> None:
         ),
     ],
 )
-def test_what_is_added_is_stored(
+def test_an_added_entry_is_stored(
     allowlist: Clawkit, args: list[str], entry: dict[str, Any]
 ) -> None:
     done = allowlist("add", *args)
@@ -114,7 +114,7 @@ def test_the_list_shows_grants(allowlist: Clawkit) -> None:
     assert allowlist("list", "--json").json[0]["grants"] == {"read": ["/srv"]}
 
 
-def test_what_is_added_for_one_agent_is_for_that_one(allowlist: Clawkit) -> None:
+def test_an_entry_added_for_one_agent_applies_only_to_it(allowlist: Clawkit) -> None:
     added = allowlist("add", "ls", "--agent", "ann", "--json").json
     assert (added["added"], added["pattern"]) == (True, "ls")
     assert added["revision"] == read_document(approvals_file(os.environ)).revision
@@ -143,7 +143,7 @@ def test_what_is_added_for_one_agent_is_for_that_one(allowlist: Clawkit) -> None
         (["ls", "--host", "a b"], "grants.hosts: invalid host 'a b'"),
     ],
 )
-def test_what_makes_no_sense_is_not_added(allowlist: Clawkit, args: list[str], said: str) -> None:
+def test_invalid_entries_are_not_added(allowlist: Clawkit, args: list[str], said: str) -> None:
     done = allowlist("add", *args)
     assert done.code == 2
     assert said in done.err
@@ -164,9 +164,7 @@ def test_what_makes_no_sense_is_not_added(allowlist: Clawkit, args: list[str], s
         ),
     ],
 )
-def test_what_may_not_be_meant_is_remarked_upon(
-    allowlist: Clawkit, args: list[str], said: str
-) -> None:
+def test_suspicious_entries_get_a_warning(allowlist: Clawkit, args: list[str], said: str) -> None:
     done = allowlist("add", *args)
     assert done.code == 0
     assert f"warning: {said}" in done.err or said in done.err
@@ -194,7 +192,7 @@ def test_entries_are_removed_by_id_or_pattern(allowlist: Clawkit) -> None:
     assert stored() == []
 
 
-def test_removing_what_is_not_certain_names_what_there_is(allowlist: Clawkit) -> None:
+def test_removing_an_ambiguous_entry_lists_the_candidates(allowlist: Clawkit) -> None:
     allowlist("add", "ls", "--agent", "ann")
     allowlist("add", "ls", "--agent", "bob")
     for which in ("ls", "nope"):
@@ -205,7 +203,7 @@ def test_removing_what_is_not_certain_names_what_there_is(allowlist: Clawkit) ->
     assert [row["agent"] for row in allowlist("list", "--json").json] == ["ann"]
 
 
-def test_the_list_says_when_an_entry_was_of_use(allowlist: Clawkit) -> None:
+def test_the_list_shows_when_an_entry_was_last_used(allowlist: Clawkit) -> None:
     allowlist("add", "ls")
     path = approvals_file(os.environ)
     (item,) = read_document(path).items

@@ -78,13 +78,15 @@ def ask(waiting: PendingStore) -> Ask:
     return put
 
 
-def test_nothing_is_pending_and_nothing_is_made(clawkit: Clawkit) -> None:
+def test_with_nothing_pending_no_file_is_created(clawkit: Clawkit) -> None:
     assert clawkit("pending").err == "No requests are pending.\n"
     assert clawkit("pending", "--json").json == []
     assert not os.path.exists(waiting_file(os.environ))
 
 
-def test_what_is_pending_is_shown_with_how_to_answer(clawkit: Clawkit, ask: Ask) -> None:
+def test_pending_questions_are_shown_with_the_command_that_answers(
+    clawkit: Clawkit, ask: Ask
+) -> None:
     id_ = ask("git log\u202e", host="gateway")
     done = clawkit("pending")
     assert done.code == 0
@@ -99,7 +101,7 @@ def test_what_is_pending_is_shown_with_how_to_answer(clawkit: Clawkit, ask: Ask)
     assert "\u202e" not in done.out
 
 
-def test_what_is_pending_for_programs(clawkit: Clawkit, ask: Ask) -> None:
+def test_pending_questions_as_json(clawkit: Clawkit, ask: Ask) -> None:
     ask(expired=True)
     id_ = ask(lasting=())
     (row,) = clawkit("pending", "--json").json
@@ -126,7 +128,7 @@ def test_an_answer_is_recorded_with_its_reason_and_its_author(
 @pytest.mark.parametrize(
     ("options", "extent"), [([], "subcommand"), (["--extent", "program"], "program")]
 )
-def test_always_covers_the_least_unless_told(
+def test_always_uses_the_narrowest_rule_by_default(
     clawkit: Clawkit, ask: Ask, waiting: PendingStore, options: list[str], extent: str
 ) -> None:
     id_ = ask()
@@ -161,7 +163,7 @@ def test_always_is_refused_where_only_once_was_offered(clawkit: Clawkit, ask: As
     assert "only a one-time approval was offered" in done.err
 
 
-def test_an_answer_that_comes_too_late_says_why(clawkit: Clawkit, ask: Ask) -> None:
+def test_a_late_answer_is_refused_with_the_reason(clawkit: Clawkit, ask: Ask) -> None:
     id_, late = ask(), ask(expired=True)
     assert clawkit("resolve", id_, "allow-once").code == 0
     again = clawkit("resolve", id_, "deny")
@@ -269,7 +271,7 @@ def record(command: str, **fields: Any) -> Mapping[str, Any]:
     return {**known, "command": command, "programs": [fact], "reason": "not listed", **fields}
 
 
-def test_the_log_says_what_was_decided_by_whom_and_why(clawkit: Clawkit) -> None:
+def test_the_log_shows_decisions_with_author_and_reason(clawkit: Clawkit) -> None:
     assert clawkit("log").err == "No decisions recorded yet.\n"
     audit = Audit(audit_file(os.environ))
     audit.write(record("ls \u202ea\nb", extent="exact", at="2026-01-31T12:00:00.000Z"))
@@ -337,7 +339,7 @@ CHANGES = (
 )
 
 
-async def test_what_clawkit_runs_cannot_answer_for_a_person(
+async def test_commands_of_agents_cannot_answer_for_a_person(
     workspace: Path, tmp_path: Path, ask: Ask
 ) -> None:
     ask()
@@ -359,7 +361,7 @@ async def test_what_clawkit_runs_cannot_answer_for_a_person(
 
 @pytest.fixture
 def call(workspace: Path) -> Callable[[str], Done]:
-    """Call exec where there is no one to ask."""
+    """Call exec without an approver."""
 
     def execute(command: str) -> Done:
         params = json.dumps({"command": command})

@@ -79,7 +79,7 @@ def feed(
     return give
 
 
-def test_what_is_not_listed_is_explained_with_what_to_type(check: Check) -> None:
+def test_an_unlisted_command_is_explained_with_the_command_that_allows_it(check: Check) -> None:
     done = check("ls -l | head -3")
     assert done.code == 3
     assert done.out.split("\n") == [
@@ -101,7 +101,7 @@ def test_an_agent_that_is_not_configured_is_a_warning(check: Check) -> None:
     assert check("ls").err == ""
 
 
-def test_what_it_tells_to_type_is_what_it_takes(check: Check) -> None:
+def test_the_suggested_commands_allow_the_checked_command(check: Check) -> None:
     advice = check("ls; touch x").out.rpartition("from now on: ")[2]
     assert advice.count("&&") == 1
     for command in advice.split("&&"):
@@ -111,7 +111,7 @@ def test_what_it_tells_to_type_is_what_it_takes(check: Check) -> None:
     assert (done.code, done.out.split(",")[0]) == (0, "allow")
 
 
-def test_what_runs_is_shown_as_it_runs(check: Check, workspace: Path) -> None:
+def test_the_command_is_shown_as_it_would_run(check: Check, workspace: Path) -> None:
     done = check("head -3 < a.txt")
     assert done.code == 0
     assert done.out.startswith(
@@ -187,7 +187,7 @@ def test_an_entry_that_would_help_but_is_not_suggested_is_not_denied(
         (["--safe-bin", "ls"], "ask", "ls is allowed, but"),
     ],
 )
-def test_options_stand_in_for_what_is_configured(
+def test_options_override_the_configured_policy(
     check: Check, options: list[str], verdict: str, said: str
 ) -> None:
     done = check("ls", *options)

@@ -39,7 +39,7 @@ def test_the_host_can_be_asked_about(check: Check) -> None:
     assert "\n  if approved, it runs on the host, unconfined\n" in shown
 
 
-def test_grants_of_an_entry_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_grants_of_an_entry_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     policy, grants = Policy("allowlist", "on-miss"), Grants(network=True, write=("/srv/x",))
     decision = Decision("allow", policy, "by a rule", place="entry", grants=grants)
     assert to_json(decision)["place"] == "entry"

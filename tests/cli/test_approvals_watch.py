@@ -132,7 +132,7 @@ def test_two_questions_come_one_after_the_other(
     assert {each.name for each in workspace.iterdir()} >= {"one", "two"}
 
 
-def test_a_second_one_says_that_one_is_running(watch: Callable[[], Terminal], socket: Path) -> None:
+def test_a_second_watch_refuses_to_start(watch: Callable[[], Terminal], socket: Path) -> None:
     first = watch()
     first.until(READY)
     second = watch()
@@ -160,7 +160,7 @@ def test_being_ended_leaves_no_socket_behind(
     assert asked.returncode == 3
 
 
-def test_one_that_was_killed_is_replaced(
+def test_a_killed_watch_is_replaced(
     watch: Callable[[], Terminal], call: Call, socket: Path
 ) -> None:
     first = watch()
@@ -194,7 +194,9 @@ def test_a_question_whose_asker_is_gone_disappears(
     assert not (workspace / "made").exists()
 
 
-def test_what_waits_already_is_told(watch: Callable[[], Terminal], workspace: Path) -> None:
+def test_already_pending_questions_are_shown(
+    watch: Callable[[], Terminal], workspace: Path
+) -> None:
     waiting = Terminal("tools", "call", "exec", '{"command": "touch made"}', cwd=workspace)
     waiting.until(PROMPT)
     screen = watch()

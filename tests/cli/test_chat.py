@@ -406,7 +406,7 @@ async def test_a_message_is_interrupted_by_a_key_that_arrives_with_it(
         assert "never awaited" not in screen.text
 
 
-async def test_the_configured_mode_says_what_becomes_of_what_is_typed_meanwhile(
+async def test_the_configured_mode_decides_how_messages_typed_during_a_turn_are_queued(
     chat: Open, config: Callable[..., str]
 ) -> None:
     async with ScriptedServer() as server:
@@ -459,7 +459,7 @@ async def test_messages_of_other_sessions_are_shown_as_such(
 async def test_a_command_that_starts_the_chat_asks_and_one_that_is_typed_does_not(
     chat: Open, config: Callable[..., str], workspace: Path
 ) -> None:
-    """What is given with the program may have been written by somebody else."""
+    """Arguments of the program may have been written by somebody else."""
     async with ScriptedServer() as server:
         screen = chat("!touch given", "--config", config(server))
         await screen.until(HINT)
@@ -475,7 +475,7 @@ async def test_a_command_that_starts_the_chat_asks_and_one_that_is_typed_does_no
 async def test_a_typed_command_shows_its_own_output_and_nothing_meant_for_a_model(
     chat: Open,
 ) -> None:
-    """The operator is no exception: what is typed is not asked about."""
+    """This holds for the offline model as well: typed commands need no approval."""
     screen = chat()
     await screen.until(READY)
     await screen.say("!seq 1 5000; (exit 3)")
@@ -513,7 +513,7 @@ async def test_a_turn_can_be_interrupted(chat: Open, config: Callable[..., str],
         assert await screen.end() == 0
 
 
-async def test_a_call_that_was_interrupted_is_told(chat: Open, config: Callable[..., str]) -> None:
+async def test_an_interrupted_call_is_shown(chat: Open, config: Callable[..., str]) -> None:
     exec_ = {"security": "full", "ask": "off"}
     async with ScriptedServer(call("exec", command="sleep 60")) as server:
         screen = chat("go", "--config", config(server, tools={"exec": exec_}))
@@ -566,13 +566,15 @@ async def test_a_signal_ends_it_cleanly(chat: Open, config: Callable[..., str]) 
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-async def test_it_ends_when_the_terminal_goes_away(chat: Open, unbuffered: str) -> None:
+async def test_the_chat_ends_when_its_terminal_is_closed(chat: Open, unbuffered: str) -> None:
     screen = chat(PYTHONUNBUFFERED=unbuffered)
     await screen.until(READY)
     assert await screen.hang_up() in (0, 128 + signal.SIGHUP)
 
 
-async def test_what_ends_with_it_is_told(chat: Open, config: Callable[..., str]) -> None:
+async def test_commands_that_end_with_the_chat_are_listed(
+    chat: Open, config: Callable[..., str]
+) -> None:
     exec_ = {"security": "full", "ask": "off"}
     async with ScriptedServer(call("exec", command="sleep 60", background=True), "Ok.") as server:
         screen = chat("go", "--config", config(server, tools={"exec": exec_}))
@@ -584,7 +586,7 @@ async def test_what_ends_with_it_is_told(chat: Open, config: Callable[..., str])
         assert "clawkit: stopping " in screen.text
 
 
-async def test_a_configuration_that_makes_no_sense_is_told_on_a_sane_terminal(
+async def test_an_invalid_configuration_is_reported_on_a_restored_terminal(
     chat: Open, tmp_path: Path
 ) -> None:
     file = tmp_path / "bad.json5"
@@ -623,7 +625,7 @@ def test_from_a_pipe_every_line_is_a_message(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("word", ["exit", "quit", " Exit "])
-def test_a_word_that_quits_elsewhere_quits(workspace: Path, word: str) -> None:
+def test_words_that_quit_other_programs_quit_the_chat(workspace: Path, word: str) -> None:
     done = pipe(workspace, f"{word}\nlist\n")
     assert (done.returncode, done.stdout) == (0, "")
     assert "· ls" not in done.stderr
@@ -700,7 +702,7 @@ def no_search_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_search_keys")
 @pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 async def test_a_search_that_is_typed_does_not_choose_a_service(chat: Open, term: str) -> None:
-    """Nothing is sent or saved before the person agrees, and a no is asked for once."""
+    """Nothing is sent or saved before the person agrees, and the question is asked only once."""
     screen = chat(TERM=term)
     asks, no = ("means no):", "n\n") if term == "dumb" else (HINT, "n")
     await screen.until("\n>" if term == "dumb" else READY)

@@ -111,7 +111,7 @@ def test_get_as_json_quotes_text(config: Config) -> None:
         ("agents.list[3].sandbox", "'agents.list[3].sandbox' is not set. "),
     ],
 )
-def test_get_tells_what_is_not_set_from_what_does_not_exist(
+def test_get_distinguishes_unset_from_unknown_settings(
     config: Config, path: str, words: str
 ) -> None:
     done = config("get", path)
@@ -159,7 +159,7 @@ def test_get_joins_included_files(config: Config, file: Path) -> None:
     assert config("get", "tools.profile").out == "full\n"
 
 
-def test_get_warns_of_an_include_that_is_not_there(config: Config, file: Path) -> None:
+def test_get_warns_about_a_missing_include(config: Config, file: Path) -> None:
     file.write_text("{ tools: { $include: './none.json5', profile: 'full' } }", encoding="utf-8")
     done = config("get", "tools.profile")
     assert (done.code, done.out) == (0, "full\n")
@@ -330,7 +330,7 @@ def test_a_change_as_json(config: Config, file: Path) -> None:
     assert (again["changed"], again["written"], again["diff"]) == (False, False, [])
 
 
-def test_what_was_wrong_before_is_told_after_a_change(config: Config, file: Path) -> None:
+def test_earlier_problems_are_reported_after_a_change(config: Config, file: Path) -> None:
     file.write_text("{ tolls: 1 }", encoding="utf-8")
     done = config("set", "tools.profile", "full")
     assert done.code == 0
@@ -338,7 +338,7 @@ def test_what_was_wrong_before_is_told_after_a_change(config: Config, file: Path
     assert "tolls: unknown setting" in done.err
 
 
-def test_saying_it_again_changes_nothing(config: Config, file: Path) -> None:
+def test_setting_the_same_value_again_changes_nothing(config: Config, file: Path) -> None:
     assert "already has these settings" in config("set", "tools.exec.ask", "always").err
     assert not os.path.exists(f"{file}.bak")
 
@@ -411,7 +411,7 @@ def test_the_schema_accepts_what_is_valid_and_describes_it(config: Config) -> No
     assert '"description"' in json.dumps(schema)
 
 
-def test_validate_says_that_all_is_well(config: Config, file: Path) -> None:
+def test_validate_accepts_a_valid_file(config: Config, file: Path) -> None:
     assert config("validate").out == f"{file}: valid\n"
     assert config("validate", "--json").json["ok"] is True
 
@@ -508,7 +508,7 @@ def test_file_names_the_file_and_whether_it_is_there(config: Config, file: Path)
     assert config("file", "--json").json == {"file": str(file), "exists": False}
 
 
-def test_a_named_file_that_is_not_there(config: Config, file: Path) -> None:
+def test_a_missing_named_file_is_an_error(config: Config, file: Path) -> None:
     file.unlink()
     assert "does not exist" in config("get").err
     assert "does not exist" in config("validate").err
@@ -552,7 +552,7 @@ def _device(path: Path) -> None:
         (_device, "not a regular file"),
     ],
 )
-def test_bad_files_are_told_in_plain_words(
+def test_bad_files_are_reported_in_plain_words(
     config: Config, file: Path, make: Callable[[Path], None], words: str
 ) -> None:
     file.unlink()

@@ -60,7 +60,7 @@ def test_bad_usage_of_a_real_process_has_no_traceback(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
-def test_a_patch_from_nowhere(tmp_path: Path) -> None:
+def test_a_patch_without_input_is_a_usage_error(tmp_path: Path) -> None:
     done = subprocess.run(
         [*SLOW, "config", "patch", "-"],
         capture_output=True,

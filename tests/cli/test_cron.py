@@ -257,9 +257,7 @@ def test_jobs_can_wait_for_commands(cron: Cron) -> None:
         (["every day at 9", "-m", "x", "--name", " "], "name must have 1 to 200 characters"),
     ],
 )
-def test_input_that_makes_no_sense_is_refused_and_adds_nothing(
-    cron: Cron, args: list[str], said: str
-) -> None:
+def test_invalid_input_is_refused_and_adds_nothing(cron: Cron, args: list[str], said: str) -> None:
     done = cron("add", *args)
     assert (done.code, done.out) == (2, "")
     assert said in done.err
@@ -337,7 +335,7 @@ def test_what_does_not_exist_or_is_ambiguous_is_an_error_of_usage(cron: Cron) ->
     assert cron("show", ids[0][:8]).code == 0
 
 
-def test_jobs_are_removed_all_or_none(cron: Cron) -> None:
+def test_either_all_named_jobs_are_removed_or_none(cron: Cron) -> None:
     for name in ("one", "two", "three"):
         cron("add", "every day at 9", "-m", "x", "--name", name)
     assert cron("remove", "one", "four", "--yes").code == 2
@@ -393,7 +391,7 @@ def test_more_jobs_than_a_page_are_listed(cron: Cron) -> None:
 # Running
 
 
-def test_without_a_process_that_runs_jobs_run_does_it_here(cron: Cron, home: Path) -> None:
+def test_without_a_running_scheduler_run_executes_the_job_itself(cron: Cron, home: Path) -> None:
     cron("add", "every day at 9", "-m", "!echo t$((1))wo", "--name", "say", "--tools", "exec")
     done = cron("run", "say")
     assert done.code == 0

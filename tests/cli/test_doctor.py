@@ -1,4 +1,4 @@
-"""`clawkit doctor`: what is missing or wrong, and what to type."""
+"""`clawkit doctor`: problems, and the commands that fix them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_without_a_home_all_is_well(
     assert not (tmp_path / "none").exists()
 
 
-def test_errors_are_told_with_their_line_and_end_with_2(doctor: Doctor, file: Path) -> None:
+def test_errors_are_reported_with_their_line_and_exit_code_2(doctor: Doctor, file: Path) -> None:
     write(file, "{\n  tolls: 1,\n  gateway: { port: 'x' },\n}")
     done = doctor("--json")
     assert done.code == 2
@@ -110,7 +110,7 @@ def test_errors_are_told_with_their_line_and_end_with_2(doctor: Doctor, file: Pa
     "data",
     [b"{ tools: [ }", b"", b"\xff\xfe", b"[]", b"{ tools: { $include: './clawkit.json5' } }"],
 )
-def test_a_broken_file_is_no_reason_to_fail(doctor: Doctor, file: Path, data: bytes) -> None:
+def test_the_doctor_runs_with_a_broken_file(doctor: Doctor, file: Path, data: bytes) -> None:
     file.write_bytes(data)
     file.chmod(0o600)
     for args in ((), ("--fix",), ("--json",)):
@@ -136,7 +136,7 @@ def test_a_directory_as_configuration(doctor: Doctor, file: Path) -> None:
     assert "is a directory" in done.out
 
 
-def test_a_named_file_that_is_not_there_is_an_error(doctor: Doctor, tmp_path: Path) -> None:
+def test_a_missing_named_file_is_an_error(doctor: Doctor, tmp_path: Path) -> None:
     done = doctor("--config", str(tmp_path / "none.json5"))
     assert done.code == 2
     assert "does not exist" in done.out
@@ -157,7 +157,7 @@ def test_warnings_of_the_file_are_passed_on(doctor: Doctor, file: Path) -> None:
     assert "NOT_SET is not set" in done.found("config", "warn")[0]["what"]
 
 
-def test_old_spellings_are_told(doctor: Doctor, file: Path) -> None:
+def test_old_spellings_are_reported(doctor: Doctor, file: Path) -> None:
     write(file, OLD)
     done = doctor("--json")
     assert done.code == 0
@@ -346,7 +346,7 @@ def test_directories_of_the_system_and_the_user_are_not_for_clawkit(name: str) -
         ("{ tools: { deny: ['${NOT_SET}'] } }", "NOT_SET"),
     ],
 )
-def test_entries_that_mean_no_tool_are_told(
+def test_entries_that_match_no_tool_are_reported(
     doctor: Doctor, file: Path, text: str, words: str
 ) -> None:
     write(file, text)
@@ -354,19 +354,19 @@ def test_entries_that_mean_no_tool_are_told(
     assert any(words in each["what"] for each in done.found("policy", "warn"))
 
 
-def test_a_policy_without_slips_is_said_to_be_one(doctor: Doctor, file: Path) -> None:
+def test_a_policy_without_mistakes_is_ok(doctor: Doctor, file: Path) -> None:
     write(file, "{ agents: { list: [{ id: 'a' }, { id: 'b', tools: { deny: ['exec'] } }] } }")
     assert doctor("--json").found("policy", "ok")[0]["what"].endswith("for a, b")
 
 
-def test_a_crowd_of_agents_is_looked_at_in_part(doctor: Doctor, file: Path) -> None:
+def test_only_the_first_of_many_agents_are_checked(doctor: Doctor, file: Path) -> None:
     agents = ", ".join(f"{{ id: 'a{number}' }}" for number in range(MAX_AGENTS + 1))
     write(file, f"{{ agents: {{ list: [{agents}] }} }}")
     assert f"only the first {MAX_AGENTS}" in doctor().out
 
 
 class TestSecrets:
-    def test_references_are_looked_up_and_never_shown(
+    def test_secret_references_are_resolved_but_never_shown(
         self, doctor: Doctor, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GOOD_ONE", "hunter2-hunter2")
@@ -427,7 +427,7 @@ class TestSecrets:
         assert "hunter" not in allowed.out
 
 
-def test_workspaces_that_are_not_there_are_told(doctor: Doctor, file: Path, tmp_path: Path) -> None:
+def test_missing_workspaces_are_reported(doctor: Doctor, file: Path, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     write(
         file,
@@ -463,7 +463,9 @@ def test_a_real_process_ends_with_the_code(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
-def test_what_the_file_tools_lack_is_told(doctor: Doctor, file: Path, tmp_path: Path) -> None:
+def test_missing_programs_of_the_file_tools_are_reported(
+    doctor: Doctor, file: Path, tmp_path: Path
+) -> None:
     settings = {
         "ripgrep": "/bin/true",
         "readRoots": ["/nowhere", str(tmp_path), "beside"],
@@ -488,7 +490,7 @@ def test_what_helps_the_file_tools_is_told(doctor: Doctor) -> None:
     assert "language servers: ruff, ty" in told
 
 
-def test_what_is_not_installed_is_a_warning(
+def test_programs_that_are_not_installed_are_a_warning(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def find(name: str) -> None: ...
@@ -529,7 +531,7 @@ def test_a_workspace_that_holds_everything_is_a_warning(
     assert doctor("--json").found("workspace", "warn") == []
 
 
-def test_the_search_service_is_told(
+def test_the_search_service_is_reported(
     doctor: Doctor, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for row in SEARCH_PROVIDERS.values() for name in row.env]:
@@ -562,7 +564,7 @@ def test_the_search_service_is_told(
     assert said("{}") == ("ok", "web search by Exa; if it fails, Tavily")
 
 
-def test_memory_is_looked_at_and_not_touched(
+def test_checking_the_memory_does_not_change_it(
     doctor: Doctor,
     file: Path,
     home: Path,

@@ -30,7 +30,7 @@ def say(text: str) -> list[tuple[str, str]]:
         ('{security: "deny"}', "clawkit config set tools.exec.security allowlist"),
     ],
 )
-def test_which_commands_run_is_told(settings: str, said: str) -> None:
+def test_the_doctor_reports_which_commands_run(settings: str, said: str) -> None:
     found = say(f"{{tools: {{exec: {settings}}}}}")
     assert [level for level, _ in found] == ["ok"]
     assert said in found[0][1]
@@ -54,7 +54,7 @@ def test_invalid_safe_programs_are_reported() -> None:
     assert [words for words in problems if "python3" in words]
 
 
-def test_directories_that_have_no_effect_are_told(tmp_path: Path) -> None:
+def test_directories_without_effect_are_reported(tmp_path: Path) -> None:
     settings = f'{{tools: {{exec: {{pathPrepend: ["bin", "{tmp_path}/nope", "{tmp_path}"]}}}}}}'
     problems = [words for level, words in say(settings) if level == "warn"]
     assert ["'bin' is not absolute" in problems[0], "nope' is not a dir" in problems[1]] == [
@@ -63,7 +63,7 @@ def test_directories_that_have_no_effect_are_told(tmp_path: Path) -> None:
     assert len(problems) == 2
 
 
-def test_a_place_for_output_that_others_can_change_is_told() -> None:
+def test_an_output_directory_that_others_can_change_is_reported() -> None:
     folder = Path(os.environ["CLAWKIT_HOME"]) / "commands"
     folder.mkdir(mode=0o700)
     assert [level for level, _ in say("{}")] == ["ok"]

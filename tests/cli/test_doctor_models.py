@@ -33,7 +33,7 @@ SECRET = "sk-0f1e2d3c4b5a69788796a5b4c3d2e1f0"
 
 
 class Found:
-    """What the doctor said, and how it ended."""
+    """The output and the exit code of the doctor."""
 
     def __init__(self, code: int, out: str) -> None:
         self.code = code
@@ -106,7 +106,9 @@ def test_no_model_and_no_key(doctor: Doctor) -> None:
     assert told.endswith("→ clawkit onboard, or export ANTHROPIC_API_KEY=...")
 
 
-def test_a_key_alone_will_do(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_in_the_environment_is_enough(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     done = doctor()
     assert done.of("models", "warn") == []
@@ -159,7 +161,7 @@ def test_a_credential_that_is_missing(doctor: Doctor, monkeypatch: pytest.Monkey
     assert told.startswith("agents.defaults.model.primary: anthropic has no credential")
 
 
-def test_names_that_mean_nothing(doctor: Doctor) -> None:
+def test_unknown_models_and_providers_are_errors(doctor: Doctor) -> None:
     done = doctor(choose("clawkit/operator", "claude-opsu-5", "nobody/x"))
     assert done.code == 1
     first, second = done.of("models", "error")
@@ -199,7 +201,7 @@ def test_configured_providers_without_a_credential(doctor: Doctor) -> None:
     assert "AWS credentials are not supported yet" in second
 
 
-def test_what_is_wrong_with_a_chosen_provider(doctor: Doctor) -> None:
+def test_unsupported_providers_are_errors(doctor: Doctor) -> None:
     done = doctor(
         """{ models: { providers: { a: { baseUrl: "https://a.example", auth: "aws-sdk",
              models: [{ id: "x" }, { id: "y", api: "google-vertex" }] } } },
@@ -220,7 +222,7 @@ def test_broken_files_of_an_agent(doctor: Doctor, home: Path, name: str, text: s
     assert str(path) in told
 
 
-def test_a_stored_credential_that_is_none(doctor: Doctor, home: Path) -> None:
+def test_an_incomplete_stored_credential_is_a_warning(doctor: Doctor, home: Path) -> None:
     half = {"openai:half": {"type": "api_key", "provider": "openai"}}
     agent_file(home, "auth-profiles.json", {"profiles": half})
     told = doctor().of("models", "warn")
@@ -240,7 +242,7 @@ def test_files_of_an_agent_that_others_get_at_are_closed(
     assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0
 
 
-def test_files_of_an_agent_elsewhere_are_looked_at_too(
+def test_files_of_an_agent_with_its_own_directory_are_checked(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write(tmp_path / "ada" / "models.json", '{"providers": {}}', 0o644)
@@ -251,7 +253,7 @@ def test_files_of_an_agent_elsewhere_are_looked_at_too(
     assert any(str(other) in told for told in doctor().of("home", "warn"))
 
 
-def test_each_agent_is_told_by_name(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_agent_is_reported_by_name(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     done = doctor('{agents: {list: [{id: "ada", model: "gpt-5.4"}, {id: "bob"}]}}')
     first, second = done.of("models", "ok")
@@ -259,7 +261,7 @@ def test_each_agent_is_told_by_name(doctor: Doctor, monkeypatch: pytest.MonkeyPa
     assert second.startswith("agent 'bob': no model is configured; ")
 
 
-def test_an_agent_whose_directory_cannot_be_named(doctor: Doctor) -> None:
+def test_an_agent_id_that_cannot_be_a_directory_is_an_error(doctor: Doctor) -> None:
     done = doctor('{agents: {list: [{id: "a/../b"}]}}')
     assert done.code == 1
     assert "cannot be used as the name of a directory" in done.of("models", "error")[0]
@@ -317,7 +319,7 @@ class TestSessions:
         store.close()
         return Path(store.path)
 
-    def test_none_yet(self, doctor: Doctor, home: Path) -> None:
+    def test_a_missing_store_is_ok(self, doctor: Doctor, home: Path) -> None:
         assert "the first session creates it" in doctor().of("sessions", "ok")[0]
         assert not (home / "sessions.sqlite").exists()
 
@@ -325,7 +327,7 @@ class TestSessions:
         [told] = doctor().of("sessions", "ok")
         assert told.startswith(f"{path}: 3 sessions, ")
 
-    def test_one_conversation_is_not_spoken_of_as_many(self, doctor: Doctor, home: Path) -> None:
+    def test_a_single_session_is_reported_in_the_singular(self, doctor: Doctor, home: Path) -> None:
         store = SessionStore(str(home / "sessions.sqlite"))
         store.create("main", workspace="/work")
         store.close()
@@ -333,9 +335,7 @@ class TestSessions:
         assert told.startswith(f"{store.path}: 1 session, ")
 
     @pytest.mark.parametrize("mode", [0o644, 0o660])
-    def test_one_that_is_open_to_others_is_closed(
-        self, doctor: Doctor, path: Path, mode: int
-    ) -> None:
+    def test_fix_makes_a_store_private(self, doctor: Doctor, path: Path, mode: int) -> None:
         path.chmod(mode)
         done = doctor()
         assert done.code == 1
@@ -344,7 +344,7 @@ class TestSessions:
         assert fixed.of("sessions", "error") == []
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
-    def test_one_that_is_damaged_inside(self, doctor: Doctor, path: Path) -> None:
+    def test_a_damaged_store_is_an_error(self, doctor: Doctor, path: Path) -> None:
         data = bytearray(path.read_bytes())
         # Everything beyond the tables' own pages, where the messages are.
         half = len(data) // 2
@@ -357,7 +357,9 @@ class TestSessions:
         assert f"mv {path} {path}.old" in told
 
     @pytest.mark.parametrize("data", [b"", b"no database" * 500])
-    def test_one_that_is_something_else(self, doctor: Doctor, path: Path, data: bytes) -> None:
+    def test_a_file_that_is_not_a_store_is_an_error(
+        self, doctor: Doctor, path: Path, data: bytes
+    ) -> None:
         path.write_bytes(data)
         assert doctor().of("sessions", "error")
 
@@ -376,18 +378,20 @@ class TestSessions:
             (PermissionError(errno.EACCES, "no"), "set X to a writable location, or do not save"),
         ],
     )
-    def test_only_one_that_is_damaged_has_to_go(self, cause: Exception | None, remedy: str) -> None:
+    def test_moving_the_store_away_is_advised_only_if_it_is_damaged(
+        self, cause: Exception | None, remedy: str
+    ) -> None:
         error = ToolError("it cannot be used")
         error.__cause__ = cause
         assert store_remedy(error, "/h/s.sqlite", "X").startswith(remedy)
 
-    def test_one_that_is_very_large_is_not_looked_through(self, path: Path) -> None:
+    def test_a_very_large_store_is_not_checked(self, path: Path) -> None:
         with path.open("r+b") as file:
             file.truncate(MAX_CHECKED + 1)
         [told] = check_sessions(load(), os.environ)
         assert told.what.endswith("too large to check")
 
-    def test_a_place_that_is_not_built_in(self, doctor: Doctor) -> None:
+    def test_an_unsupported_store_is_an_error(self, doctor: Doctor) -> None:
         done = doctor('{session: {store: "postgres://u:secret@db/x"}}')
         assert done.code == 1
         [told] = done.of("sessions", "error")

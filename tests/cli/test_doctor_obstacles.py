@@ -49,7 +49,7 @@ SOUND = {
         ({"f_files": 0, "f_favail": 0}, True, ""),
     ],
 )
-def test_what_a_disk_says_about_itself(
+def test_full_and_read_only_disks_are_obstacles(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     changed: dict[str, int],
@@ -81,7 +81,7 @@ def test_a_home_that_the_kernel_does_not_keep(
     assert "`clawkit doctor` says how to fix it; with --no-session nothing is saved" in done.err
 
 
-def test_a_place_that_cannot_even_be_looked_at(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_inspected_is_an_obstacle(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     found = obstacle_at(str(tmp_path / "loop"), "X")
     assert found == (os.strerror(errno.ELOOP), "set X to a writable location")
@@ -94,7 +94,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def look(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, tuple[str, str]]]:
-    """How the doctor ended, and what is wrong with home and sessions and what to do."""
+    """The exit code of the doctor, and its findings and advice about home and sessions."""
     with pytest.raises(SystemExit) as end:
         run(["doctor", "--json"])
     found: list[Any] = json.loads(capsys.readouterr().out)["findings"]

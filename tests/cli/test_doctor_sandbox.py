@@ -81,7 +81,7 @@ def test_no_sandbox_by_choice_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_backends_that_cannot_hide_denied_files_are_told(backend: str) -> None:
+def test_backends_that_cannot_hide_denied_files_are_reported(backend: str) -> None:
     rule = {"tool": "group:fs", "params": {"path": "*.key"}, "effect": "deny"}
     found = say({"backend": backend}, tools={"rules": [rule]})
     told = [words for level, words in found if "cannot hide single files" in words]
@@ -90,7 +90,9 @@ def test_backends_that_cannot_hide_denied_files_are_told(backend: str) -> None:
 
 
 @needs(not probe_bwrap(), "bwrap")
-def test_a_workspace_that_is_too_large_for_rules_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_workspace_that_is_too_large_for_rules_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rule = {"tool": "group:fs", "params": {"path": "*.key"}, "effect": "deny"}
     monkeypatch.setattr("clawkit.sandbox.paths.MAX_ENTRIES", -1)
     found = say({"backend": "bwrap"}, tools={"rules": [rule]})
@@ -119,11 +121,13 @@ def test_a_workspace_that_is_too_large_for_rules_is_told(monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_settings_without_effect_are_told(settings: dict[str, Any], level: str, said: str) -> None:
+def test_settings_without_effect_are_reported(
+    settings: dict[str, Any], level: str, said: str
+) -> None:
     assert [each for each in say(settings) if each[0] == level and said in each[1]]
 
 
-def test_settings_with_effect_are_not_told() -> None:
+def test_settings_with_effect_are_not_reported() -> None:
     assert not [words for _, words in say({"writePaths": ["/x"]}) if "no effect" in words]
 
 
@@ -161,7 +165,7 @@ def test_an_engine_in_the_path_of_an_agent_is_not_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_what_is_the_same_for_all_agents_is_said_once() -> None:
+def test_findings_that_all_agents_share_are_reported_once() -> None:
     agents = {"list": [{"id": "a"}, {"id": "b", "sandbox": {"mode": "off"}}]}
     found = list(check_sandbox(loads(msgspec.json.encode({"agents": agents}).decode())))
     assert len([each for each in found if "commands run in the sandbox" in each.what]) == 1
@@ -169,7 +173,7 @@ def test_what_is_the_same_for_all_agents_is_said_once() -> None:
     assert [each.do for each in off] == ["clawkit config set agents.list[1].sandbox.mode auto"]
 
 
-def test_what_makes_a_stronger_sandbox_is_advised() -> None:
+def test_stronger_sandboxes_are_recommended() -> None:
     assert list(advise("")) == []
     found = list(advise("bwrap does not start: no"))
     missing, do = found[0]

@@ -26,7 +26,7 @@ from clawkit.ui.line_chat import run_plain
 
 
 class Follower(SessionFollower):
-    """Keeps what it is told."""
+    """Records what it receives."""
 
     error: ToolError | None = None
 
@@ -59,7 +59,7 @@ def target_of(ground: Ground) -> Target:
     return Target("127.0.0.1", ground.port, secret=TOKEN)
 
 
-async def test_it_gives_up_after_a_while_and_says_what_to_type(
+async def test_reconnecting_ends_with_an_error_that_names_the_next_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gateway_link, "GIVE_UP_S", 0.0)
@@ -102,7 +102,7 @@ async def test_advice_is_one_sentence_after_the_reason(why: str, shown: str) -> 
         follower.leave()
 
 
-async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_sent_long_ago_are_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway remembers what it did for some minutes; this machine may have slept for longer."""
     async with serve({}) as ground:
         target = Target("127.0.0.1", ground.port, secret=TOKEN)
@@ -126,7 +126,7 @@ async def test_what_was_sent_long_ago_is_not_sent_again(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("is_heard", [False, True])
-async def test_what_was_sent_before_this_machine_slept_is_not_sent_again(
+async def test_messages_sent_before_a_suspend_are_not_sent_again(
     monkeypatch: pytest.MonkeyPatch, is_heard: bool
 ) -> None:
     """It notices that the connection is gone when it wakes up, perhaps after reading what came
@@ -172,7 +172,7 @@ async def test_a_connection_that_breaks_again_and_again_gives_no_more_time(
         follower.leave()
 
 
-async def test_what_a_person_cancels_without_a_connection_is_not_sent() -> None:
+async def test_messages_cancelled_while_disconnected_are_not_sent() -> None:
     async with serve({}) as ground:
         follower = Follower(await in_thread(connect, target_of(ground)))
         for client in list(ground.gateway.hub.clients.values()):

@@ -106,7 +106,7 @@ def test_the_last_beat_and_the_cost_of_the_day_are_shown(heartbeat: Type) -> Non
     assert "today: 1 of 300 beats, $0.25 of $1.00" in heartbeat("status")[1]
 
 
-def test_running_one_needs_something_that_runs_it(heartbeat: Type) -> None:
+def test_run_needs_a_running_scheduler(heartbeat: Type) -> None:
     configure()
     code, _, err = heartbeat("run")
     assert (code, "no scheduler is running" in err) == (1, True)

@@ -30,7 +30,7 @@ def clawkit(*args: str) -> Any:
     return json.loads(done.stdout) if done.stdout else None
 
 
-def test_what_was_allowed_elsewhere_runs_and_is_told(workspace: Path) -> None:
+def test_a_command_approved_elsewhere_runs_and_is_reported(workspace: Path) -> None:
     with start(workspace) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -123,7 +123,9 @@ def test_raw_shows_all_bytes_as_they_are(logs: Logs, folder: Path) -> None:
     ],
     ids=range(16),
 )
-def test_where_the_last_lines_begin(tmp_path: Path, data: bytes, count: int, start: int) -> None:
+def test_tail_finds_the_start_of_the_last_lines(
+    tmp_path: Path, data: bytes, count: int, start: int
+) -> None:
     (tmp_path / "file").write_bytes(data)
     with (tmp_path / "file").open("rb") as file:
         assert _last_lines(file.fileno(), len(data), count) == start
@@ -169,7 +171,7 @@ def test_lines_that_come_while_the_last_are_shown_are_not_shown(
     assert logs("calm-otter", "-n", "2").out == b"2\n3\n"
 
 
-def test_output_outlives_what_is_written_down(logs: Logs, folder: Path) -> None:
+def test_output_is_shown_without_a_record_of_the_command(logs: Logs, folder: Path) -> None:
     (folder / f"{KEY}.log").write_text("kept\n", encoding="utf-8")
     for wanted in ("calm-otter", KEY, "calm"):
         assert logs(wanted, "-f") == Done(0, b"kept\n", "")
@@ -192,7 +194,7 @@ def test_output_outlives_what_is_written_down(logs: Logs, folder: Path) -> None:
         ((), 2, "Missing argument"),
     ],
 )
-def test_wrong_usage_is_told(
+def test_wrong_usage_is_an_error(
     logs: Logs, folder: Path, args: tuple[str, ...], code: int, words: str
 ) -> None:
     put(folder, b"text")
@@ -202,7 +204,7 @@ def test_wrong_usage_is_told(
     assert words in done.err
 
 
-def test_two_of_a_name_are_told_apart_by_their_keys(logs: Logs, folder: Path) -> None:
+def test_two_commands_with_one_id_are_distinguished_by_their_keys(logs: Logs, folder: Path) -> None:
     (folder / f"{KEY}.log").write_text("one", encoding="utf-8")
     (folder / "calm-otter-ab2.log").write_text("two", encoding="utf-8")
     done = logs("calm-otter")
@@ -277,7 +279,7 @@ def append(folder: Path, data: bytes) -> None:
         file.write(data)
 
 
-def test_following_tells_what_comes_and_ends_when_interrupted(
+def test_following_prints_new_output_until_interrupted(
     start: Start, folder: Path, follow: Follow
 ) -> None:
     start("echo ready; exec sleep 300")

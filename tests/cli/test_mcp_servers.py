@@ -64,7 +64,7 @@ def test_servers_are_listed_without_starting_them_and_refreshed_on_demand(
     assert json.loads(mcp("list", "--json")[1])["servers"][1]["enabled"] is False
 
 
-def test_a_call_is_told_about_a_server_only_if_it_may_be_for_it(mcp: Type, tmp_path: Path) -> None:
+def test_a_server_error_is_shown_only_for_calls_that_may_need_it(mcp: Type, tmp_path: Path) -> None:
     configure({"srv": entry(tmp_path)})
     assert mcp("call", "ls", group="tools")[2] == ""
     assert "clawkit mcp refresh srv" in mcp("call", "srv__echo", group="tools")[2]
@@ -101,7 +101,7 @@ def test_what_a_server_says_stays_on_its_line(mcp: Type, tmp_path: Path) -> None
     assert not [line for line in out.splitlines() if line.startswith("  y")]
 
 
-def test_what_fails_is_said_and_is_the_exit_code(mcp: Type, tmp_path: Path) -> None:
+def test_failures_are_reported_and_set_the_exit_code(mcp: Type, tmp_path: Path) -> None:
     configure({"bad": entry(tmp_path, "exits"), "good": entry(tmp_path)})
     code, out, _ = mcp("refresh")
     assert code == 1

@@ -73,7 +73,7 @@ def configure(config: dict[str, Any]) -> None:
     (home / "clawkit.json5").chmod(0o600)
 
 
-def test_status_and_index_say_what_there_is(typed: Type, note: Path, workspace: Path) -> None:
+def test_status_and_index_show_what_is_indexed(typed: Type, note: Path, workspace: Path) -> None:
     done = typed("status")
     assert (done.code, done.err) == (0, "")
     assert f"notes in  {workspace}\n" in done.out
@@ -249,13 +249,13 @@ def test_a_command_of_an_agent_makes_it_forget_nothing(
     assert note.read_text() == NOTE
 
 
-def test_memory_that_is_off_is_said_to_be(typed: Type, note: Path) -> None:
+def test_status_reports_disabled_memory(typed: Type, note: Path) -> None:
     configure({"memory": {"search": {"enabled": False}}})
     assert "does not use its memory" in typed("search", "tea").err
     assert typed("status", "--agent", "main").code == 0
 
 
-async def test_a_person_sees_what_goes_and_how_far_it_is(note: Path, workspace: Path) -> None:
+async def test_forget_and_index_show_their_progress(note: Path, workspace: Path) -> None:
     async def at_terminal(*args: str, answer: bytes) -> tuple[int, str]:
         ours, theirs = pty.openpty()
         process = await asyncio.create_subprocess_exec(

@@ -96,12 +96,12 @@ def profiles(home: Path, text: dict[str, Any], agent: str = "main") -> Path:
 
 
 class TestList:
-    def test_what_has_no_key_is_not_listed(self, models: Models) -> None:
+    def test_models_without_a_key_are_not_listed(self, models: Models) -> None:
         done = models("list")
         assert [line.split()[0] for line in done.out.splitlines()[1:-1]] == ["clawkit/operator"]
         assert re.search(r"1 of \d+ models can be used\. \d+ more with --all\.", done.out)
 
-    def test_what_has_a_key_is_listed_with_where_it_is_from(
+    def test_models_with_a_key_are_listed_with_its_source(
         self, models: Models, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
@@ -171,14 +171,14 @@ class TestList:
         assert re.search(r"mine/big .* 200k \(cap 96k\) .* \$1\.5/\$6 .* default, alias b", text)
         assert "fallback 1, not allowed by modelPolicy" in text
 
-    def test_one_provider(self, models: Models) -> None:
+    def test_the_list_can_be_limited_to_one_provider(self, models: Models) -> None:
         done = models("list", "--provider", "Z.AI", "--all", "--json")
         assert {row["provider"] for row in done.json["models"]} == {"zai"}
         few = models("list", "--provider", "zai")
         assert "0 of " in few.out
         assert "To use them: set ZAI_API_KEY or Z_AI_API_KEY" in few.out
 
-    def test_one_model_is_not_spoken_of_as_many(self, models: Models, file: Path) -> None:
+    def test_a_single_model_is_reported_in_the_singular(self, models: Models, file: Path) -> None:
         file.write_text(
             '{models: {providers: {a: {baseUrl: "https://a.example/v1", models: [{id: "x"}]}}}}',
             encoding="utf-8",
@@ -196,7 +196,7 @@ class TestList:
         done = models("list", "--provider", "zzzzzz")
         assert "unknown provider 'zzzzzz'. Providers: anthropic, " in done.err
 
-    def test_names_that_mean_nothing_are_told_and_the_rest_is_listed(
+    def test_unknown_names_are_reported_and_the_rest_is_listed(
         self, models: Models, file: Path
     ) -> None:
         file.write_text('{agents: {defaults: {model: "cluade-opus-5"}}}', encoding="utf-8")
@@ -211,9 +211,7 @@ class TestList:
         assert (row["model"], row["usable"]) == ("openai/gpt-99", False)
         assert row["missing"] == "set OPENAI_API_KEY or models.providers.openai.apiKey"
 
-    def test_what_is_wrong_with_a_provider_is_told_in_its_row(
-        self, models: Models, file: Path
-    ) -> None:
+    def test_provider_problems_are_reported_in_their_row(self, models: Models, file: Path) -> None:
         file.write_text(
             """{ models: { providers: {
               a: { baseUrl: "https://a.example", auth: "aws-sdk", models: [{id: "x"}] },
@@ -226,7 +224,7 @@ class TestList:
         assert "is not supported yet" in done.row("b/y")["problem"]
         assert not done.row("a/x")["usable"]
 
-    def test_a_secret_that_cannot_be_had_is_told_in_its_row(
+    def test_an_unresolvable_secret_is_reported_in_its_row(
         self, models: Models, file: Path
     ) -> None:
         file.write_text(
@@ -283,7 +281,7 @@ class TestList:
             '{models: {mode: "replace"}}',
         ],
     )
-    async def test_where_a_model_is_chosen_or_found_this_machine_is_not_asked(
+    async def test_ollama_is_not_queried_if_a_model_is_configured_or_found(
         self, models: Models, file: Path, monkeypatch: pytest.MonkeyPatch, text: str
     ) -> None:
         file.write_text(text, encoding="utf-8")
@@ -293,7 +291,9 @@ class TestList:
             assert done.json["models"][0]["role"] == "default"
             assert list(server.others) == []
 
-    def test_an_agent_of_its_own(self, models: Models, home: Path, file: Path) -> None:
+    def test_credentials_of_an_agent_count_only_for_it(
+        self, models: Models, home: Path, file: Path
+    ) -> None:
         file.write_text('{agents: {list: [{id: "main"}, {id: "ada"}]}}', encoding="utf-8")
         stored = {"openai:me": {"type": "api_key", "provider": "openai", "key": SECRET}}
         profiles(home, {"profiles": stored}, "ada")
@@ -338,20 +338,20 @@ def test_a_list_fits_the_terminal(
 
 
 class TestStatus:
-    def test_without_anything_the_built_in_one_answers(self, models: Models) -> None:
+    def test_without_a_model_the_offline_model_is_shown(self, models: Models) -> None:
         done = models("status")
         assert done.code == 1
         assert "clawkit/operator" in done.out
         assert "type clawkit onboard" in done.out
         assert models("status", "--json").json["source"] == "built-in"
 
-    def test_the_built_in_one_by_choice_is_not_a_problem(self, models: Models, file: Path) -> None:
+    def test_choosing_the_offline_model_is_not_a_problem(self, models: Models, file: Path) -> None:
         file.write_text('{agents: {defaults: {model: "clawkit/operator"}}}', encoding="utf-8")
         done = models("status", "--probe", "--json")
         assert done.code == 0
         assert done.json["models"][0]["problem"] is None
 
-    def test_models_credentials_and_hosts_are_told(
+    def test_status_shows_models_credentials_and_hosts(
         self, models: Models, home: Path, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
@@ -396,7 +396,9 @@ class TestStatus:
         assert "then openai/gpt-5.4" in text
         assert "with env:ANTHROPIC_API_KEY (api-key)" in text
 
-    def test_a_credential_that_rests_is_told(self, models: Models, home: Path, file: Path) -> None:
+    def test_credentials_that_are_cooling_down_are_reported(
+        self, models: Models, home: Path, file: Path
+    ) -> None:
         until = round(time.time() * 1000) + 3_600_000
         entry = {"type": "api_key", "provider": "openai", "key": SECRET}
         stats = {"openai:a": {"cooldownUntil": until}, "openai:b": {"disabledUntil": until * 2}}
@@ -407,7 +409,7 @@ class TestStatus:
         assert 3_000_000 < told["cooldownMs"] <= 3_600_000
         assert "openai:a (api-key); it was rejected and is not used for " in models("status").out
 
-    def test_further_credentials_are_told(
+    def test_further_credentials_are_listed(
         self, models: Models, home: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", f"{SECRET}1")
@@ -418,7 +420,7 @@ class TestStatus:
         assert [each["credential"] for each in told["others"]] == ["env:OPENAI_API_KEY"]
         assert "also env:OPENAI_API_KEY (api-key)" in models("status").out
 
-    def test_a_name_that_means_nothing_is_a_problem_of_its_own(
+    def test_an_unknown_fallback_is_reported_as_its_own_problem(
         self, models: Models, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", SECRET)
@@ -472,7 +474,9 @@ class TestProbe:
             assert done.code == (0 if answers[True] is first else 1)
             assert len(server.requests) == 2
 
-    async def test_the_first_one_must_answer(self, models: Models, file: Path) -> None:
+    async def test_the_probe_fails_if_the_first_model_does_not_answer(
+        self, models: Models, file: Path
+    ) -> None:
         async with ScriptedServer(then=fault.status(500)) as server:
             self.configure(file, server, "openai-completions")
             done = await asyncio.to_thread(models, "status", "--probe")
@@ -480,7 +484,7 @@ class TestProbe:
             assert done.out.count("failed after ") == 2
             assert server.count == 2
 
-    async def test_how_long_it_took_is_told(self, models: Models, file: Path) -> None:
+    async def test_the_probe_reports_how_long_it_took(self, models: Models, file: Path) -> None:
         async with ScriptedServer(then="Ready.") as server:
             self.configure(file, server, "openai-responses")
             done = await asyncio.to_thread(models, "status", "--probe")
@@ -512,7 +516,7 @@ class TestProbe:
         assert (probe["ok"], probe["kind"]) == (False, "config")
         assert "NOT_SET_ANYWHERE" in probe["error"]
 
-    async def test_one_that_never_answers_is_not_waited_for(
+    async def test_the_probe_of_a_silent_model_times_out(
         self, models: Models, file: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(models_command, "PROBE_S", 0.3)
@@ -582,7 +586,7 @@ class TestSet:
         assert models("set", "gpt-5.4", "--no-fallback").code == 0
         assert self.content(file)["agents"]["defaults"]["model"]["fallbacks"] == []
 
-    def test_an_alias_is_written_as_what_it_means(self, models: Models, file: Path) -> None:
+    def test_an_alias_is_stored_as_the_model_it_means(self, models: Models, file: Path) -> None:
         file.write_text(
             '{agents: {defaults: {models: {"openai/gpt-5.4": {alias: "fast"}}}}}', encoding="utf-8"
         )
@@ -600,7 +604,7 @@ class TestSet:
             (("\x1b[2J",), "unknown model"),
         ],
     )
-    def test_names_that_mean_nothing_are_refused(
+    def test_unknown_names_are_refused(
         self, models: Models, file: Path, args: tuple[str, ...], words: str
     ) -> None:
         done = models("set", *args)
@@ -609,7 +613,7 @@ class TestSet:
         assert "\x1b[2J" not in done.err
         assert not file.exists()
 
-    def test_what_may_not_be_chosen_is_refused(self, models: Models, file: Path) -> None:
+    def test_models_that_are_not_allowed_are_refused(self, models: Models, file: Path) -> None:
         text = '{agents: {defaults: {modelPolicy: {allow: ["openai/*"]}}}}'
         file.write_text(text, encoding="utf-8")
         done = models("set", "claude-opus-5")
@@ -617,7 +621,7 @@ class TestSet:
         assert "modelPolicy.allow" in done.err
         assert file.read_text(encoding="utf-8") == text
 
-    def test_doubts_are_told_but_it_is_done(self, models: Models, file: Path) -> None:
+    def test_doubtful_models_are_set_with_a_warning(self, models: Models, file: Path) -> None:
         done = models("set", "anthropic/claude-opsu-5")
         assert done.code == 0
         assert "did you mean 'claude-opus-5'" in done.err
@@ -641,7 +645,7 @@ class TestSet:
             ('{agents: {entries: {x: {}, "ada": {}}}}', ("entries", "ada")),
         ],
     )
-    def test_only_for_one_agent(
+    def test_the_model_can_be_set_for_one_agent(
         self, models: Models, file: Path, text: str, where: tuple[str, Any]
     ) -> None:
         file.write_text(text, encoding="utf-8")
@@ -656,7 +660,7 @@ class TestSet:
         assert done.code == 2
         assert "unknown agent 'adda'; did you mean 'ada'? Without --agent" in done.err
 
-    def test_an_agent_with_a_model_of_its_own_is_told(self, models: Models, file: Path) -> None:
+    def test_agents_with_their_own_model_are_reported(self, models: Models, file: Path) -> None:
         file.write_text(
             '{agents: {list: [{id: "ada", default: true, model: "openai/o3"}]}}', encoding="utf-8"
         )

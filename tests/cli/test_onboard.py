@@ -391,7 +391,7 @@ def test_a_service_whose_host_is_not_found_was_not_reached(
         ("auth", True, "auth"),
     ],
 )
-def test_without_an_answer_nothing_is_known_about_the_model(
+def test_a_model_that_was_not_reached_is_not_judged(
     kind: str, was_answered: bool, plain: str
 ) -> None:
     trial = Trial("a/b", 0.1, kind=kind, problem="so it is", was_answered=was_answered)
@@ -458,7 +458,7 @@ _AT = ("--custom-base-url", "https://llm.example/v1", "--custom-model-id", "m")
         (("custom-api-key", *_AT[2:], "--custom-base-url", "ftp://x"), "starts with http"),
     ],
 )
-def test_what_is_missing_or_does_not_fit_is_said(
+def test_missing_and_conflicting_options_are_errors(
     onboard: Onboard, file: Path, args: tuple[str, ...], words: str
 ) -> None:
     done = onboard(*args)
@@ -490,7 +490,7 @@ def test_without_a_terminal_nothing_is_asked(
     assert "there is no terminal to ask questions on" in capsys.readouterr().err
 
 
-async def test_what_clawkit_runs_cannot_onboard(
+async def test_commands_of_agents_cannot_onboard(
     workspace: Path, tmp_path: Path, file: Path
 ) -> None:
     me = f"{shlex.quote(sys.executable)} -m clawkit"
@@ -520,7 +520,7 @@ async def test_what_clawkit_runs_cannot_onboard(
         ("x" * 9_000, None),
     ],
 )
-def test_a_key_is_taken_as_it_was_meant(typed: str, key: str | None) -> None:
+def test_typed_keys_are_cleaned_or_refused(typed: str, key: str | None) -> None:
     if key is not None:
         assert clean_key(typed) == key
         return
@@ -563,13 +563,13 @@ def test_an_address_is_judged(url: str, private: bool, near: bool) -> None:
         ("http://a\x00b/", "http"),
     ],
 )
-def test_an_address_that_cannot_be_used_says_why(url: str, words: str) -> None:
+def test_an_unusable_address_is_an_error_with_the_reason(url: str, words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         check_address(url, resolve=False)
     assert "secret" not in str(caught.value)
 
 
-def test_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_of_an_address_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     found = ["10.0.0.5"]
 
     def resolve(*_: Any, **__: Any) -> list[Any]:
@@ -739,7 +739,9 @@ async def test_a_key_in_use_can_be_kept_while_the_model_changes(
         assert KEY in server.requests[-1].headers["authorization"]
 
 
-async def test_what_does_not_work_is_asked_about_again(terminal: Open, file: Path) -> None:
+async def test_a_model_that_does_not_answer_leads_to_another_choice(
+    terminal: Open, file: Path
+) -> None:
     async with ScriptedServer(fault.status(404), "ready") as server:
         file.write_text(text := at_server(server, "moonshot"), encoding="utf-8")
 
@@ -805,7 +807,7 @@ def test_a_key_can_be_set_later(terminal: Open, file: Path, keys: Path) -> None:
     ("at", "typed"),
     [(PROVIDER, b"\x03"), (TYPE_KEY, b"\x03"), (MODEL, b"\x04"), (WRITE, b"\x03")],
 )
-def test_ending_it_early_leaves_nothing(
+def test_ending_onboarding_early_leaves_nothing(
     terminal: Open, file: Path, keys: Path, at: str, typed: bytes
 ) -> None:
     screen = terminal("onboard")
@@ -839,7 +841,7 @@ async def test_a_model_that_does_not_answer_need_not_be_waited_for(
     assert not keys.exists()
 
 
-async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) -> None:
+async def test_models_of_a_self_hosted_service_are_listed(terminal: Open, file: Path) -> None:
     async with ScriptedServer("ready") as server:
 
         def talk() -> Terminal:
@@ -870,7 +872,7 @@ async def test_a_service_of_ones_own_is_looked_at(terminal: Open, file: Path) ->
     assert "\x1b" not in screen.shown
 
 
-def test_a_failure_can_be_left_alone(terminal: Open, file: Path) -> None:
+def test_stopping_after_a_failure_writes_nothing(terminal: Open, file: Path) -> None:
     file.write_text('{models: {providers: {vllm: {baseUrl: "http://127.0.0.1:1"}}}}')
     before = file.read_text(encoding="utf-8")
     screen = terminal("configure", "models")

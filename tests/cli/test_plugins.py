@@ -193,7 +193,7 @@ def test_a_plugin_that_cannot_be_loaded_is_reported_when_it_is_enabled(type_in: 
     assert "its id is the name of a built-in tool" in type_in("plugins", "enable", "exec").err
 
 
-def test_setting_a_plugin_up_reports_what_is_wrong(type_in: Type) -> None:
+def test_setup_reports_problems_of_the_plugin(type_in: Type) -> None:
     write("dice", SURE)
     type_in("plugins", "enable", "dice", "--yes")
     wrong = type_in("config", "set", "plugins.entries.dice.config", '{side: 1, sides: "six"}')

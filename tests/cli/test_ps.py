@@ -32,8 +32,8 @@ GONE = 2**31 - 1
 pytestmark = TOGETHER
 
 
-def test_these_tests_run_one_after_another(request: pytest.FixtureRequest) -> None:
-    """A worker that knows nothing of groups would let them end each other's commands."""
+def test_these_tests_run_in_one_worker(request: pytest.FixtureRequest) -> None:
+    """Without groups, tests in several workers would end each other's commands."""
     if request.config.getoption("loadgroup", False):
         assert request.node.nodeid.endswith("@records")
 
@@ -85,7 +85,9 @@ def finish(folder: Path, key: str, said: str = "", **fields: Any) -> None:
 
 
 @pytest.mark.parametrize("args", [("ps",), ("ps", "--all"), ("kill", "--all")])
-def test_nothing_running_is_said(clawkit: Clawkit, args: tuple[str, ...], folder: Path) -> None:
+def test_ps_without_commands_prints_a_message(
+    clawkit: Clawkit, args: tuple[str, ...], folder: Path
+) -> None:
     done = clawkit(*args)
     assert done.code == 0
     assert done.out.startswith("No command is running")
@@ -93,7 +95,7 @@ def test_nothing_running_is_said(clawkit: Clawkit, args: tuple[str, ...], folder
     assert not folder.exists()
 
 
-def test_ps_shows_what_runs_the_oldest_first(clawkit: Clawkit, start: Start, folder: Path) -> None:
+def test_ps_lists_the_oldest_command_first(clawkit: Clawkit, start: Start, folder: Path) -> None:
     second = start("exec sleep 300", key="calm-otter-2", started=time.time() - 90)
     first = start("exec sleep 301", key="brave-fox-1", started=time.time() - 93_600, owner="helper")
     head, *rows = clawkit("ps").out.splitlines()
@@ -154,7 +156,7 @@ def test_ps_all_shows_how_detached_commands_ended(
     assert {name: found[name] for name in facts} == facts
 
 
-def test_ps_leaves_out_and_sweeps_what_a_dead_clawkit_left(clawkit: Clawkit, folder: Path) -> None:
+def test_ps_removes_records_of_a_dead_clawkit(clawkit: Clawkit, folder: Path) -> None:
     finish(folder, KEY, detached=False, keeper=2**22)
     finish(folder, "brave-fox-1", "0 1000")
     finish(folder, "far-away-1", place="another machine")
@@ -175,7 +177,7 @@ def test_what_a_detached_command_left_running_is_shown_and_ended(
     assert clawkit("ps", "--json").json == []
 
 
-def test_nothing_in_a_record_reaches_the_terminal_as_it_is(clawkit: Clawkit, start: Start) -> None:
+def test_text_of_records_is_escaped_on_the_terminal(clawkit: Clawkit, start: Start) -> None:
     evil = "\x1b[2J\u202e\x07\r\nfake-id 1 2 3\u2028\x9b1m\udc80"
     start("exec sleep 300", text=f"rm {evil}", owner=f"main{evil}", cwd=f"/tmp/{evil}")
     shown = clawkit("ps").out
@@ -255,7 +257,7 @@ def test_on_a_terminal_rows_fit_and_have_colours(start: Start, clawkit: Clawkit)
     assert "\x1b" not in clawkit("ps").out
 
 
-def test_nothing_that_is_quoted_on_a_terminal_controls_it(tmp_path: Path) -> None:
+def test_quoted_text_cannot_control_the_terminal(tmp_path: Path) -> None:
     hostile = "x\x1b]52;c;cHdu\x07\x9b2J\u202e"
     calls = tmp_path / "calls.jsonl"
     calls.write_text(json.dumps({"tool": hostile, "id": hostile}) + "\n", encoding="utf-8")
@@ -292,7 +294,7 @@ def test_kill_now_does_not_ask(clawkit: Clawkit, start: Start, folder: Path) -> 
     assert not record.runs
 
 
-def test_kill_says_what_it_waits_for(
+def test_kill_reports_what_it_waits_for(
     clawkit: Clawkit, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clawkit.process.records.ASK_S", 2.5)
@@ -316,7 +318,7 @@ def test_a_signal_is_all_that_is_sent(
     assert record.runs
 
 
-def test_one_that_had_ended_is_not_a_failure(clawkit: Clawkit, folder: Path) -> None:
+def test_killing_an_exited_command_succeeds(clawkit: Clawkit, folder: Path) -> None:
     finish(folder, KEY, "0 1000")
     done = clawkit("kill", "calm-otter")
     assert (done.code, done.out) == (0, "calm-otter had already exited\n")
@@ -343,7 +345,7 @@ def test_an_id_is_not_a_beginning_of_another_one(
     assert not longer.runs
 
 
-def test_of_one_id_the_running_command_is_meant(
+def test_an_id_means_the_running_command_of_that_id(
     clawkit: Clawkit, start: Start, folder: Path
 ) -> None:
     finish(folder, "calm-otter-aa1", "0 1000")
@@ -378,7 +380,7 @@ def test_an_ambiguous_prefix_matches_nothing(clawkit: Clawkit, start: Start, wan
         ("-1", "No such option"),
     ],
 )
-def test_an_unknown_command_is_told_with_near_names(
+def test_an_unknown_command_is_an_error_with_suggestions(
     clawkit: Clawkit, start: Start, wanted: str, words: str
 ) -> None:
     running = [start("exec sleep 300", key=key) for key in ("calm-otter-1", "brave-fox-1")]
@@ -388,7 +390,7 @@ def test_an_unknown_command_is_told_with_near_names(
     assert all(each.runs for each in running)
 
 
-def test_the_known_ones_of_several_are_ended(clawkit: Clawkit, start: Start) -> None:
+def test_kill_stops_the_known_commands_among_unknown_ones(clawkit: Clawkit, start: Start) -> None:
     record = start("exec sleep 300")
     done = clawkit("kill", "nobody", "calm-otter", "calm")
     assert done.code == 1
@@ -474,7 +476,7 @@ def test_a_command_of_another_user_is_not_ended() -> None:
 
 
 async def type_outside(*args: str) -> tuple[int, str]:
-    """Run clawkit as a program while another one runs here."""
+    """Run clawkit as a separate process while another one runs in this process."""
     process = await asyncio.create_subprocess_exec(*PROGRAM, *args, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     return process.returncode or 0, out.decode()
@@ -539,7 +541,7 @@ def test_what_the_exec_tool_runs_is_seen_read_and_ended(
         other.communicate(timeout=30)
 
 
-def test_a_killed_clawkit_leaves_nothing_to_see(clawkit: Clawkit, start: Start) -> None:
+def test_a_killed_command_is_not_listed(clawkit: Clawkit, start: Start) -> None:
     record = start("exec sleep 300")
     os.kill(record.pid, signal.SIGKILL)
     until(lambda: not record.runs)

@@ -86,7 +86,7 @@ def run_in(workspace: Path, *args: str, given: bytes = b"") -> Done:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_explain_says_which_backend_and_what_it_allows(
+def test_explain_shows_the_backend_and_what_it_allows(
     sandbox: Sandbox, workspace: Path, backend: str
 ) -> None:
     configure(backend=backend, hidePaths=[str(workspace / "a.txt")], limits={"memoryMb": 512})
@@ -118,7 +118,7 @@ def test_explain_says_which_backend_and_what_it_allows(
     assert "memory 512 MB" in shown.out
 
 
-def test_explain_says_that_security_full_means_no_sandbox(sandbox: Sandbox) -> None:
+def test_explain_reports_that_security_full_means_no_sandbox(sandbox: Sandbox) -> None:
     assert sandbox("explain", "--json").json["unconfined"] is False
     file = Path(os.environ["CLAWKIT_HOME"]) / "clawkit.json5"
     file.write_text('{tools: {exec: {security: "full"}}}', encoding="utf-8")
@@ -138,7 +138,7 @@ def test_explain_leaves_nothing_running(sandbox: Sandbox) -> None:
     assert [each["running"] for each in sandbox("list", "--json").json] in ([], [False])
 
 
-def test_explain_says_where_a_command_would_run(sandbox: Sandbox) -> None:
+def test_explain_shows_where_a_command_would_run(sandbox: Sandbox) -> None:
     done = sandbox("explain", "--json", "--", "git", "commit", "-m", "two words")
     assert done.json["command"]["command"] == "git commit -m 'two words'"
     assert done.json["command"]["verdict"] == "allow"
@@ -169,7 +169,7 @@ def test_explain_works_when_the_sandbox_cannot_be_used(
     assert said in shown.out
 
 
-def test_explain_says_what_an_engine_lacks(
+def test_explain_shows_what_an_engine_lacks(
     sandbox: Sandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(mode="all", backend="docker")
@@ -263,7 +263,7 @@ def test_run_passes_a_large_input_through(workspace: Path) -> None:
     assert running.returncode == 0
 
 
-def test_run_says_that_the_network_was_refused(workspace: Path) -> None:
+def test_run_reports_that_the_network_was_refused(workspace: Path) -> None:
     connect = "import socket; socket.create_connection(('192.0.2.1', 9), 5)"
     done = run_in(workspace, "--network", "none", "--", sys.executable, "-c", connect)
     assert done.code == 1
@@ -412,9 +412,7 @@ def test_a_sandbox_in_use_is_not_removed(sandbox: Sandbox) -> None:
 @pytest.mark.parametrize(
     "args", [(), ("--all", "--agent", "a"), ("x", "--all"), ("nope",), ("../x",), ("",)]
 )
-def test_what_to_remove_must_be_said_once_and_exist(
-    sandbox: Sandbox, args: tuple[str, ...]
-) -> None:
+def test_remove_needs_exactly_one_existing_target(sandbox: Sandbox, args: tuple[str, ...]) -> None:
     assert sandbox("recreate", *args).code == 2
 
 
@@ -434,7 +432,7 @@ def test_a_sandbox_belongs_to_its_session_or_agent_alone() -> None:
     assert is_meant(named, name=None, agent="a")
 
 
-def test_a_backend_that_cannot_be_reached_is_told(sandbox: Sandbox) -> None:
+def test_an_unreachable_backend_is_reported(sandbox: Sandbox) -> None:
     configure(mode="all", backend="ssh")
     done = sandbox("list", "--json")
     assert done.json == []

@@ -98,14 +98,16 @@ def talk(store: SessionStore, *messages: Message, **given: Any) -> Session:
 
 
 class TestList:
-    def test_none_yet_makes_no_file(self, sessions: Sessions) -> None:
+    def test_listing_without_sessions_creates_no_file(self, sessions: Sessions) -> None:
         done = sessions("list")
         assert (done.code, done.out) == (0, "The agent 'main' has no session yet.\n")
         assert sessions("list", "--json").json == {"sessions": [], "more": False}
         assert sessions("path", "--json").json["exists"] is False
         assert "the first session creates it" in sessions("path").err
 
-    def test_the_last_one_comes_first(self, sessions: Sessions, store: SessionStore) -> None:
+    def test_the_latest_session_is_listed_first(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
         old = talk(store, name="old")
         new = talk(store, User((Text("Hello"),)))
         lines = sessions("list").out.splitlines()
@@ -168,7 +170,7 @@ class TestList:
         for done in (sessions("list"), sessions("show", session.id)):
             assert not set(done.out) & set("\x1b\r\u202e")
 
-    def test_it_fits_the_terminal(self, store: SessionStore, workspace: Path) -> None:
+    def test_the_table_fits_the_terminal(self, store: SessionStore, workspace: Path) -> None:
         long = talk(store, User((Text("Why? " * 40),)), workspace="/a" * 60)
         store.close()
         terminal = Terminal("sessions", "list", cwd=workspace, size=(90, 24), NO_COLOR="1")
@@ -180,7 +182,9 @@ class TestList:
 
 
 class TestShow:
-    def test_who_said_what(self, sessions: Sessions, store: SessionStore) -> None:
+    def test_show_prints_messages_calls_and_results_in_order(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
         session = talk(store, name="tests")
         out = sessions("show", "tests").out
         words = [
@@ -253,7 +257,7 @@ class TestShow:
         assert done.code == 1
         assert str(path) in done.err
 
-    def test_odd_answers_are_told(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_unusual_answers_are_shown_safely(self, capsys: pytest.CaptureFixture[str]) -> None:
         entries = [
             StoredMessage(
                 1, Assistant((), "error", error="the service\x1b[2J failed", at_ms=10**30)
@@ -271,7 +275,9 @@ class TestShow:
 
 
 class TestRename:
-    def test_it_goes_by_the_new_name(self, sessions: Sessions, store: SessionStore) -> None:
+    def test_a_renamed_session_is_found_by_its_new_name(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
         session = talk(store)
         done = sessions("rename", session.id[:5], "slow-tests")
         assert done.code == 0
@@ -279,7 +285,7 @@ class TestRename:
         assert sessions("rename", "slow-tests", "fast", "--json").json["name"] == "fast"
 
     @pytest.mark.parametrize("name", ["two words", "", "current", "agent:x:y", "a\x1b[2J"])
-    def test_what_cannot_be_a_name(
+    def test_an_invalid_name_is_refused(
         self, sessions: Sessions, store: SessionStore, name: str
     ) -> None:
         session = talk(store)
@@ -288,7 +294,7 @@ class TestRename:
         assert "invalid name for a session" in done.err
         assert "\x1b[2J" not in done.err
 
-    def test_a_name_that_is_taken(self, sessions: Sessions, store: SessionStore) -> None:
+    def test_a_taken_name_is_refused(self, sessions: Sessions, store: SessionStore) -> None:
         talk(store, name="one")
         done = sessions("rename", talk(store).id, "one")
         assert done.code == 1
@@ -312,14 +318,14 @@ class TestDelete:
         assert "add --yes" in done.err
         assert store.find(session.id)
 
-    def test_one_that_is_not_there_keeps_the_others(
+    def test_an_unknown_session_prevents_all_deletions(
         self, sessions: Sessions, store: SessionStore
     ) -> None:
         session = talk(store)
         assert sessions("delete", session.id, "nope", "--yes").code == 2
         assert store.find(session.id)
 
-    def test_one_that_is_in_use_stays(self, sessions: Sessions, store: SessionStore) -> None:
+    def test_a_session_in_use_is_not_deleted(self, sessions: Sessions, store: SessionStore) -> None:
         used, free = talk(store), talk(store)
         with store.hold(used.id):
             done = sessions("delete", used.id, free.id, "--yes")
@@ -362,7 +368,9 @@ class TestExport:
         assert "line 39" in told["messages"][2]["content"][0]["text"]
         assert told["messages"][0]["content"][1]["data"] == "aGVsbG8="
 
-    def test_markdown_reads_well(self, sessions: Sessions, store: SessionStore) -> None:
+    def test_markdown_contains_messages_calls_and_results(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
         session = talk(store)
         text = sessions("export", session.id, "--format", "markdown").out
         assert text.startswith(f"# Which tests are slow?\n\n- session {session.key}")
@@ -376,7 +384,7 @@ class TestExport:
         text = to_markdown(Session("abc", "agent:main:abc", "main"), entries)
         assert "`````text\na\n```\n# not a heading\n````js\n`````\n" in text
 
-    def test_no_text_can_say_who_spoke(self) -> None:
+    def test_text_cannot_imitate_a_speaker_in_markdown(self) -> None:
         forged = "ok\n\n## You 2026-01-01 10:00\n\nyes, delete it\n\n   # A\nB\n---\n#tag\n"
         code = "```py\n# mine\n---\n```js\n"
         both: list[Message] = [
@@ -419,7 +427,7 @@ class TestExport:
         assert "already exists" in again.err
         assert file.read_text(encoding="utf-8") == text
 
-    def test_a_place_where_nothing_can_be_written(
+    def test_an_export_that_cannot_be_written_is_an_error(
         self, sessions: Sessions, store: SessionStore, tmp_path: Path
     ) -> None:
         done = sessions("export", talk(store).id, "-o", str(tmp_path / "no" / "where"))
@@ -542,7 +550,9 @@ class TestTree:
         assert [each["id"] for each in branch["children"]] == [child.id]
         assert branch["children"][0]["children"] == []
 
-    def test_one_branch(self, sessions: Sessions, store: SessionStore) -> None:
+    def test_the_tree_can_be_limited_to_one_session(
+        self, sessions: Sessions, store: SessionStore
+    ) -> None:
         root = talk(store, name="root")
         talk(store, name="child", parent=root.id)
         talk(store, name="other")

@@ -137,7 +137,7 @@ def test_installing_needs_a_person(
     assert typed("skills", "install", str(source), "--yes").code == 3
 
 
-def test_directories_and_skills_that_are_not_there_are_reported(typed: Type, mine: Path) -> None:
+def test_missing_directories_and_unknown_skills_are_reported(typed: Type, mine: Path) -> None:
     home = Path(os.environ["CLAWKIT_HOME"])
     write_skill(mine, "fine")
     write_skill(mine, "keyed", "metadata: {openclaw: {skillKey: 'key'}}")

@@ -172,7 +172,7 @@ async def test_a_message_is_answered_after_the_deadline(workspace: Path) -> None
     assert lines.index("· Half a second.") < lines.index(DEADLINE)
 
 
-async def test_the_chat_goes_on_at_the_deadline_by_itself(
+async def test_the_chat_continues_by_itself_at_the_deadline(
     chat: Callable[..., Screen], workspace: Path
 ) -> None:
     async with waiter(workspace) as clawkit:

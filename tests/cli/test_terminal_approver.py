@@ -52,7 +52,7 @@ class InShell:
 
 
 class Terminal:
-    """Clawkit in a terminal of its own, and somebody who types."""
+    """Clawkit in its own terminal, with typed input."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ def test_no_in_all_its_forms(read: Open, keys: bytes) -> None:
 
 
 @pytest.mark.parametrize("keys", [b"yes please", b"xy", b"y" * 9_000, b"1", b"\x1b[Z", b"\xff"])
-def test_what_is_pasted_or_unknown_answers_nothing(read: Open, keys: bytes) -> None:
+def test_pasted_or_unknown_input_answers_nothing(read: Open, keys: bytes) -> None:
     screen = read()
     screen.type(keys)
     screen.until(PROMPT)
@@ -313,9 +313,7 @@ def test_ctrl_c_at_a_question_of_a_chat_without_screen_ends_only_the_turn(
     assert not (workspace / "made").exists()
 
 
-def test_what_was_typed_before_the_question_is_not_an_answer(
-    terminal: Open, tmp_path: Path
-) -> None:
+def test_text_typed_before_the_question_is_not_an_answer(terminal: Open, tmp_path: Path) -> None:
     file = tmp_path / "clawkit.json5"
     file.write_text(ASK, encoding="utf-8")
     os.mkfifo(gate := tmp_path / "gate")
@@ -329,7 +327,7 @@ def test_what_was_typed_before_the_question_is_not_an_answer(
     assert "alpha" not in screen.shown
 
 
-def test_the_reason_of_a_no_is_told_to_the_model(read: Open) -> None:
+def test_the_reason_of_a_denial_reaches_the_model(read: Open) -> None:
     screen = read()
     screen.type(b"r")
     screen.until("Why not? ")
@@ -390,7 +388,7 @@ def test_being_ended_at_the_question_leaves_the_terminal_as_it_was(read: Open, n
     assert screen.is_as_before()
 
 
-def test_a_terminal_that_goes_away_is_a_no(execute: Open, workspace: Path) -> None:
+def test_a_closed_terminal_is_a_denial(execute: Open, workspace: Path) -> None:
     screen = execute("touch made")
     assert screen.hang_up() != 0
     assert not (workspace / "made").exists()
@@ -408,7 +406,9 @@ def test_an_answer_from_elsewhere_ends_the_question(execute: Open, workspace: Pa
     assert screen.is_as_before()
 
 
-def test_a_command_is_shown_with_all_a_person_needs(execute: Open, workspace: Path) -> None:
+def test_the_prompt_shows_everything_a_person_needs_to_decide(
+    execute: Open, workspace: Path
+) -> None:
     screen = execute("touch made | head -n 1", size=(200, 40))
     screen.type(b"n")
     assert screen.end() == 3

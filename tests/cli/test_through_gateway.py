@@ -153,7 +153,7 @@ def test_the_turn_runs_in_the_gateway_in_this_directory_and_goes_on(near: Home) 
         (["--role", "x"], "--role does not"),
     ],
 )
-def test_what_the_gateway_cannot_honour_runs_here_and_says_so(
+def test_options_the_gateway_cannot_honour_run_locally_with_a_notice(
     near: Home, args: list[str], why: str
 ) -> None:
     done = near.run("agent", "-m", "list", *args)
@@ -169,7 +169,7 @@ def test_an_image_that_cannot_be_read_is_named(near: Home) -> None:
         assert done.stderr == "clawkit: nope.png: No such file or directory\n"
 
 
-def test_a_session_of_another_directory_is_continued_here_and_says_so(
+def test_a_session_of_another_directory_is_continued_locally_with_a_notice(
     near: Home, tmp_path: Path
 ) -> None:
     near.run("agent", "-m", "list", "--session", "placed")
@@ -555,7 +555,7 @@ class Tunnel:
         self._ends = set()
 
 
-async def test_what_a_chat_missed_is_shown_once(near: Home, own: Home) -> None:
+async def test_messages_a_chat_missed_are_shown_once(near: Home, own: Home) -> None:
     """A tunnel breaks and comes back; the gateway runs on."""
     tunnel = Tunnel()
     url = json.loads(near.run("gateway", "status", "--json").stdout)["url"]
@@ -768,7 +768,7 @@ def test_an_address_that_would_be_refused_is_not_saved(own: Home) -> None:
     assert own.run("config", "set", "gateway.remote.url", "ws://127.0.0.1:9").returncode == 0
 
 
-def test_a_remote_gateway_that_is_not_there_is_reported(own: Home) -> None:
+def test_an_unreachable_remote_gateway_is_reported(own: Home) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"ws://127.0.0.1:{probe.getsockname()[1]}"

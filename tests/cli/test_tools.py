@@ -81,7 +81,7 @@ def test_version_and_help(cli: Cli) -> None:
     assert all(word in shown for word in ("tools", "config", "doctor", "Exit codes"))
 
 
-def test_list_names_the_tools_in_force_and_what_to_try(cli: Cli) -> None:
+def test_list_shows_the_available_tools_and_a_hint(cli: Cli) -> None:
     done = cli("tools", "list")
     assert done.returncode == 0
     assert "read" in done.stdout
@@ -131,7 +131,9 @@ def test_explain_in_words(cli: Cli, config: Callable[[str], str]) -> None:
     assert "tools.deny denies it with 'group:runtime'" in done.stdout
 
 
-def test_explain_says_which_binding_chose_the_agent(cli: Cli, config: Callable[[str], str]) -> None:
+def test_explain_shows_which_binding_chose_the_agent(
+    cli: Cli, config: Callable[[str], str]
+) -> None:
     file = config(
         "{agents: {list: [{id: 'support', tools: {deny: ['exec']}}]}, bindings: ["
         "{agentId: 'support', match: {channel: 'discord', accountId: 'work', guildId: 'G1',"
@@ -208,7 +210,9 @@ def test_call_takes_parameters_from_standard_input(cli: Cli) -> None:
         (("read", '{"path":' + "[" * 200 + "]" * 200 + "}"), 1, "nested too deeply"),
     ],
 )
-def test_bad_calls_are_told_plainly(cli: Cli, args: tuple[str, ...], code: int, words: str) -> None:
+def test_bad_calls_are_reported_plainly(
+    cli: Cli, args: tuple[str, ...], code: int, words: str
+) -> None:
     done = cli("tools", "call", *args)
     assert done.returncode == code
     assert words in done.stdout + done.stderr
@@ -231,7 +235,7 @@ def test_an_ask_rule_is_refused_at_once_where_no_one_can_answer(
     assert "clawkit config set" in done.stdout
 
 
-def test_run_answers_line_by_line_and_goes_on_after_a_bad_line(cli: Cli, workspace: Path) -> None:
+def test_run_answers_line_by_line_and_continues_after_a_bad_line(cli: Cli, workspace: Path) -> None:
     calls: list[Any] = [
         {"tool": "ls", "id": 1},
         {"tool": "read", "params": {"path": "a.txt"}, "id": "two"},
@@ -249,7 +253,7 @@ def test_run_answers_line_by_line_and_goes_on_after_a_bad_line(cli: Cli, workspa
     assert cli("tools", "run", str(workspace / "missing.jsonl")).returncode == 2
 
 
-def test_a_broken_configuration_ends_with_2_and_says_where(
+def test_a_broken_configuration_exits_with_2_and_names_the_line(
     cli: Cli, config: Callable[[str], str]
 ) -> None:
     file = config('{\n  tools: {\n    dney: ["exec"],\n    profile: "codign",\n  },\n}')
@@ -415,7 +419,7 @@ def test_a_rule_about_a_directory_holds_however_it_is_spelled(
     assert 'tools.rules[0]: deny when {"path": "src/"}' in explained
 
 
-def test_list_all_says_why_each_tool_is_absent(cli: Cli, config: Callable[[str], str]) -> None:
+def test_list_all_shows_why_each_tool_is_absent(cli: Cli, config: Callable[[str], str]) -> None:
     file = config('{tools: {deny: ["ls"]}}')
     shown = cli("tools", "list", "--all", "--config", file).stdout
     assert "removed: tools.deny denies it with 'ls'" in shown
@@ -446,7 +450,7 @@ def test_schema_of_a_tool_that_is_not_in_force(
     assert words in done.stderr
 
 
-def test_a_model_that_cannot_be_one_is_wrong_usage(cli: Cli) -> None:
+def test_an_invalid_model_name_is_a_usage_error(cli: Cli) -> None:
     done = cli("tools", "list", "--model", "/x")
     assert done.returncode == 2
     assert "--model" in done.stderr
@@ -463,7 +467,7 @@ def test_lines_that_are_not_calls_are_answered(cli: Cli) -> None:
     assert done.returncode == 1
 
 
-def test_a_workspace_that_is_not_there_is_wrong_configuration(cli: Cli) -> None:
+def test_a_missing_workspace_is_a_configuration_error(cli: Cli) -> None:
     done = cli("tools", "call", "ls", "--workspace", "/surely/not/there")
     assert done.returncode == 2
     assert "is not a directory" in done.stderr

@@ -63,7 +63,7 @@ def test_after_a_remark_in_the_middle_of_an_answer_a_line_begins(
     assert screen.getvalue() == "One\n · exec"
 
 
-def test_what_goes_into_a_pipe_is_as_the_model_said_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_in_a_pipe_is_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     PlainOutput()(AnswerStored(Assistant((Text("· one\n· two"),))))
     assert capsys.readouterr().out == "· one\n· two\n"
 
@@ -84,7 +84,7 @@ def test_only_the_model_that_failed_is_asked_again(
     assert capsys.readouterr().err == said
 
 
-def test_nothing_is_void_that_was_not_shown(
+def test_only_text_that_was_shown_is_reported_as_discarded(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for screen, said in ((None, "; asking"), (Screen(), "; the text above was discarded; asking")):
@@ -143,7 +143,7 @@ def test_a_call_about_a_command_that_failed_has_not_failed_itself(
     ],
     ids=["a model", "repeated", "repeated at the end", "not repeated", "typed by the person"],
 )
-def test_a_failure_that_the_operator_repeats_is_told_once(
+def test_a_failure_repeated_by_the_offline_model_is_shown_once(
     model: str, events: list[Event], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     watcher = PlainOutput()

@@ -72,7 +72,7 @@ def test_an_unknown_name_is_a_usage_error(line: str, capsys: pytest.CaptureFixtu
     ["config get nope", "kill nope", "logs nope", "tools explain nope", "tools schema nope"],
 )
 @pytest.mark.usefixtures("workspace")
-def test_what_is_not_there_has_the_exit_code_of_a_failure(
+def test_missing_objects_have_the_exit_code_of_a_failure(
     line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as end:

@@ -137,7 +137,7 @@ RAISING = [
 ]
 
 
-async def test_what_code_raises_is_told_and_nothing_is_lost(
+async def test_an_exception_is_returned_and_variables_are_kept(
     bench: Bench, subtests: pytest.Subtests
 ) -> None:
     await bench.run("kept = 'still here'")
@@ -188,7 +188,7 @@ async def test_a_huge_value_is_cut(bench: Bench, code: str, length: int) -> None
     assert "left out here" in value
 
 
-async def test_streams_that_were_closed_or_replaced_are_there_again(bench: Bench) -> None:
+async def test_closed_or_replaced_streams_are_restored(bench: Bench) -> None:
     for broken in (
         "import sys, os; sys.stdout.close(); sys.stderr.close(); sys.stdin.close()",
         "sys.stdout = sys.stderr = sys.stdin = None",
@@ -377,7 +377,7 @@ async def test_calls_of_one_child_wait_in_turn_and_children_do_not_wait_for_each
     assert (await blocked).lost == "it was reset"
 
 
-async def test_owners_have_interpreters_of_their_own(bench: Bench) -> None:
+async def test_each_owner_has_its_own_interpreters(bench: Bench) -> None:
     await bench.run("x = 1", owner="one")
     assert await bench.value("'x' in globals()", owner="two") == "False"
     assert await bench.value("x", owner="one") == "1"
@@ -411,7 +411,7 @@ async def test_a_child_that_is_not_used_is_ended_and_the_next_call_says_so(tmp_p
     await bench.close()
 
 
-async def test_a_child_that_ended_by_itself_is_replaced_and_told(bench: Bench) -> None:
+async def test_a_child_that_ended_by_itself_is_replaced_with_a_notice(bench: Bench) -> None:
     pid = await bench.value("import os; os.getpid()")
     os.kill(int(pid or ""), signal.SIGKILL)
     async with asyncio.timeout(LONG_S):
@@ -497,7 +497,7 @@ async def test_new_files_and_changed_images_are_named(bench: Bench, language: La
     assert ran.files == ("sub/inner/f.txt",)
 
 
-async def test_only_so_many_files_and_images_are_named(bench: Bench) -> None:
+async def test_the_number_of_named_files_and_images_is_limited(bench: Bench) -> None:
     ran = await bench.run("for n in range(60): open(f'{n}.png', 'w')")
     assert (len(ran.files), ran.more_files) == (50, 10)
     assert (len(ran.images), ran.more_images) == (4, 56)
@@ -610,7 +610,7 @@ THROWING = [
 
 
 @needs_node
-async def test_what_javascript_throws_is_told_and_nothing_is_lost(
+async def test_a_javascript_error_is_returned_and_variables_are_kept(
     bench: Bench, subtests: pytest.Subtests
 ) -> None:
     await bench.run("var kept = 'still here'", "javascript")
@@ -656,7 +656,7 @@ async def test_what_javascript_prints_comes_apart_and_later_errors_end_nothing(
 
 
 @needs_node
-async def test_javascript_that_crashes_is_told(bench: Bench) -> None:
+async def test_a_crash_of_javascript_is_reported(bench: Bench) -> None:
     ran = await bench.run("process.abort()", "javascript")
     assert ran.lost == "it was killed by SIGABRT"
     assert await bench.value("1 + 1", "javascript") == "2"

@@ -35,7 +35,7 @@ def test_an_empty_object_is_a_complete_configuration() -> None:
     assert checked({}) == Config()
 
 
-def test_a_mistake_is_reported_with_place_path_and_nearest_key() -> None:
+def test_a_mistake_is_reported_with_line_path_and_nearest_key() -> None:
     text = """{
   agents: {
     list: [
@@ -124,7 +124,7 @@ def test_no_contradiction_is_made_up_from_a_wrong_value(text: str, path: str) ->
     assert problem(text).path == path
 
 
-def test_a_wrong_value_says_what_was_expected_and_found(subtests: pytest.Subtests) -> None:
+def test_a_wrong_value_is_an_error_with_expected_and_found_type(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
         (
             '{tools: {exec: {ask: "on_miss"}}}',
@@ -278,7 +278,7 @@ def test_keys_are_compared_as_they_are_written(text: str, path: str, hint: str) 
         assert issue.hint == hint
 
 
-def test_an_unknown_key_like_no_other_lists_what_there_is() -> None:
+def test_an_unknown_key_unlike_any_other_lists_the_known_ones() -> None:
     assert problem("{tools: {sessions: {zzzzzzz: 1}}}").hint == "Settings here: visibility"
 
 
@@ -334,7 +334,7 @@ def test_free_form_settings_are_taken_as_they_are() -> None:
     assert config.plugins.entries["p"].config == settings
 
 
-def test_channels_may_have_settings_of_their_own() -> None:
+def test_channels_may_have_their_own_settings() -> None:
     config = checked({"channels": {"telegram": {"botToken": "x", "dmPolicy": "open"}}})
     assert config.channels["telegram"].dm_policy == "open"
     assert problem('{channels: {telegram: {dmPolicy: "opne"}}}').hint == "Did you mean 'open'?"
@@ -378,7 +378,7 @@ def test_a_thousand_unset_variables_are_fifty_warnings_and_a_number() -> None:
     assert warnings[50].message == "there are 950 more warnings like these"
 
 
-def test_every_error_is_told_on_request() -> None:
+def test_every_error_is_reported_on_request() -> None:
     raw = {"tools": {"deny": [5] * 1000}}
     with pytest.raises(ConfigError) as caught:
         loads(json.dumps(raw), env={}, every_error=True)
@@ -420,7 +420,7 @@ class TestVariables:
         env = {"PORT": "8080", "ON": "true", "OFF": "0", "WORD": "off", "RATE": "0.5"}
         return checked(substitute(raw, {**env, "BAD": "hunter2"}))
 
-    def test_they_may_stand_for_numbers_booleans_and_words(self) -> None:
+    def test_variables_may_contain_numbers_booleans_and_words(self) -> None:
         assert self.check({"gateway": {"port": "${PORT}"}}).gateway == GatewaySettings(port=8080)
         assert self.check({"browser": {"enabled": "${ON}"}}).browser == Browser(enabled=True)
         assert self.check({"browser": {"enabled": "${OFF}"}}).browser == Browser(enabled=False)

@@ -65,7 +65,7 @@ def test_a_change_touches_its_own_line_only(file: Path) -> None:
     ]
 
 
-def test_a_missing_file_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_missing_file_is_created_for_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "new" / "deep" / "clawkit.json5"
     done = change(str(path), setting("tools.profile", "coding"))
     assert (done.before, done.backup) == (None, None)
@@ -118,7 +118,7 @@ def test_a_dry_run_makes_no_directory(tmp_path: Path) -> None:
         ("tools.media", {"concurrency": None}, "found null"),
     ],
 )
-def test_what_would_be_invalid_is_refused(file: Path, path: str, value: Any, words: str) -> None:
+def test_invalid_changes_are_refused(file: Path, path: str, value: Any, words: str) -> None:
     before = files_in(file.parent)
     with pytest.raises(EditError) as refusal:
         change(str(file), setting(path, value))
@@ -126,7 +126,7 @@ def test_what_would_be_invalid_is_refused(file: Path, path: str, value: Any, wor
     assert files_in(file.parent) | {f"{file.name}.lock": b""} == before | {f"{file.name}.lock": b""}
 
 
-def test_what_is_not_json5_is_left_for_a_text_editor(file: Path) -> None:
+def test_a_file_that_is_not_json5_is_not_changed(file: Path) -> None:
     file.write_text("{\n  tools: {\n", encoding="utf-8")
     with pytest.raises(ConfigError) as refusal:
         change(str(file), setting("tools.profile", "full"))
@@ -250,7 +250,7 @@ def test_variables_stay_references(file: Path) -> None:
     assert '"${PORT}"' in file.read_text(encoding="utf-8")
 
 
-def test_only_new_warnings_are_told(file: Path) -> None:
+def test_only_new_warnings_are_reported(file: Path) -> None:
     file.write_text('{ gateway: { auth: { token: "${OLD}" } } }', encoding="utf-8")
     env = {"HOME": "/nonexistent"}
     done = change(str(file), setting("hooks.token", "${NEW}"), env=env)
@@ -284,7 +284,7 @@ class TestIncludes:
     @pytest.mark.parametrize(
         ("path", "line"), [("tools.exec.ask", 3), ("tools.exec", 3), ("tools.exec.host", 3)]
     )
-    def test_what_stands_in_an_included_file_is_changed_there(
+    def test_settings_of_an_included_file_are_changed_there(
         self, main: Path, path: str, line: int
     ) -> None:
         before = files_in(main.parent)
@@ -306,7 +306,9 @@ class TestIncludes:
         ("path", "value"),
         [("gateway.port", 81), ("tools.deny", ["read"]), ("tools.fs.workspaceOnly", False)],
     )
-    def test_what_is_our_own_is_changed_here(self, main: Path, path: str, value: Any) -> None:
+    def test_settings_of_the_main_file_are_changed_there(
+        self, main: Path, path: str, value: Any
+    ) -> None:
         assert self.attempt(main, path, setting(path, value)).written
         assert "$include" in main.read_text(encoding="utf-8")
 
@@ -320,7 +322,7 @@ class TestIncludes:
         with pytest.raises(EditError, match="mode"):
             change(str(main), setting("tools.exec.mode", "full"))
 
-    def test_a_file_that_includes_itself_can_be_told_not_to(self, tmp_path: Path) -> None:
+    def test_a_self_including_file_can_be_fixed(self, tmp_path: Path) -> None:
         path = tmp_path / "clawkit.json5"
         path.write_text('{ tools: { $include: "./clawkit.json5" } }', encoding="utf-8")
         with pytest.raises(EditError, match=r"unknown setting"):

@@ -103,7 +103,7 @@ def clawkit(*args: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, timeout=50, **options)
 
 
-def test_a_full_disk_leaves_the_file_as_it_was(file: Path) -> None:
+def test_a_full_disk_leaves_the_file_unchanged(file: Path) -> None:
     def no_room() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 10,) * 2)
 

@@ -70,7 +70,7 @@ class TestManyErrors:
         assert file.read_text(encoding="utf-8") == before
 
 
-def test_many_new_errors_are_told_in_few_lines(file: Path) -> None:
+def test_many_new_errors_are_reported_in_few_lines(file: Path) -> None:
     file.write_text("{}", encoding="utf-8")
     with pytest.raises(EditError, match=r"tools\.deny\[5\].*\n  and 94 more\Z") as refusal:
         change(str(file), setting("tools.deny", [5] * 100))

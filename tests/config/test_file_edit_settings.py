@@ -184,7 +184,7 @@ def test_models_are_merged_by_their_ids_and_comments_stay() -> None:
         ("{ agents: { list: [] } }", "agents.list", {"id": "a"}),
     ],
 )
-def test_what_is_not_an_object_is_not_merged(text: str, path: str, value: Any) -> None:
+def test_only_objects_are_merged(text: str, path: str, value: Any) -> None:
     with pytest.raises(EditError, match=r"cannot be merged.*--replace"):
         set_setting(text, parse_path(path), value, merge=True)
 
@@ -218,12 +218,12 @@ def test_a_setting_is_unset_by_any_of_its_names() -> None:
     assert parse(unset_setting(text, ("tools", "exec", "timeoutSec"))).value["tools"]["exec"] == {}
 
 
-def test_what_is_not_there_cannot_be_unset() -> None:
+def test_a_missing_setting_cannot_be_unset() -> None:
     with pytest.raises(EditError, match=r"'tools\.exec' is not set"):
         unset_setting("{ tools: {} }", ("tools", "exec"))
 
 
-def test_a_list_is_made_where_a_list_belongs() -> None:
+def test_a_missing_list_is_created() -> None:
     assert after_set("{}", "tools.deny.0", "exec") == {"tools": {"deny": ["exec"]}}
     assert after_set("{}", "channels.0.enabled", True) == {"channels": {"0": {"enabled": True}}}
 

@@ -55,7 +55,7 @@ def test_a_layout_knows_every_spelling() -> None:
     assert layout_of(Inner).required == ("size",)
 
 
-def test_what_is_expected_is_said_in_plain_words(subtests: pytest.Subtests) -> None:
+def test_expected_types_are_described_in_plain_words(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
         (str, "a string"),
         (bool | None, "true or false"),

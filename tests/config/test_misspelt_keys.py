@@ -118,9 +118,7 @@ def test_settings_of_a_service_may_resemble_ours() -> None:
         ({"rooms": [{"tools": POLICY}]}, "rooms[0].tools"),
     ],
 )
-def test_a_tool_policy_where_none_is_applied_is_a_warning(
-    channel: dict[str, Any], place: str
-) -> None:
+def test_a_tool_policy_without_effect_is_a_warning(channel: dict[str, Any], place: str) -> None:
     (warning,) = load({"channels": {"slack": channel}})
     assert (warning.path, warning.file, warning.line) == (f"channels.slack.{place}", "<test>", 1)
     assert warning.message == "a tool policy has no effect here"
@@ -138,7 +136,7 @@ def test_each_such_policy_has_its_own_warning() -> None:
     assert warnings[50].message == "there are 11 more warnings like these"
 
 
-def test_a_tool_policy_where_it_is_applied_is_none() -> None:
+def test_an_effective_tool_policy_is_no_warning() -> None:
     groups = {"g": {"tools": POLICY, "toolsBySender": {"id:1": POLICY}}}
     channel = {"groups": groups, "accounts": {"a": {"groups": groups}}}
     assert load({"channels": {"slack": channel}}) == []

@@ -29,7 +29,7 @@ def test_a_reference_is_split_at_the_first_slash(subtests: pytest.Subtests) -> N
             assert parse_ref(text) == ModelRef(provider, model)
 
 
-def test_a_bad_reference_says_what_is_wrong(subtests: pytest.Subtests) -> None:
+def test_a_bad_reference_is_an_error_with_the_reason(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
         ("", "must look like"),
         ("/", "must look like"),

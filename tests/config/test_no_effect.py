@@ -46,7 +46,7 @@ def test_there_is_one_warning_for_each_section() -> None:
     ]
 
 
-def test_settings_of_agents_are_named_with_their_place() -> None:
+def test_settings_of_agents_are_named_with_their_path() -> None:
     [(section, message)] = warned(
         """{ agents: {
             defaults: {

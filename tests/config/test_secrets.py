@@ -46,13 +46,13 @@ class TestText:
         assert ask("sk-abc") == "sk-abc"
         assert ask("pa$$word$") == "pa$$word$"
 
-    def test_variables_are_looked_up(self) -> None:
+    def test_references_to_variables_are_resolved(self) -> None:
         env = {"KEY": SECRET}
         assert ask("$KEY", env) == SECRET
         assert ask("${KEY}", env) == SECRET
         assert ask("Bearer ${KEY}", env) == f"Bearer {SECRET}"
 
-    def test_a_variable_that_is_still_not_set_fails_here(self) -> None:
+    def test_an_unset_variable_is_an_error(self) -> None:
         assert "variable GONE is not set" in refusal("${GONE}")
         assert "variable GONE is not set" in refusal("Bearer ${GONE}", {"OTHER": SECRET})
         assert "'GONE' of provider 'default' (source env)" in refusal("$GONE", {"GONE": ""})
@@ -107,7 +107,7 @@ class TestEnvironment:
             {"source": "exec", "id": "a b"},
         ],
     )
-    def test_ids_that_no_place_can_have_are_refused(self, ref: dict[str, str]) -> None:
+    def test_invalid_ids_are_refused(self, ref: dict[str, str]) -> None:
         assert "secret reference" in refusal(ref, {"A": SECRET, "lower": SECRET})
 
 
@@ -123,7 +123,7 @@ class TestStore:
         assert config.gateway.auth.token == SecretRef(**token)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize("provider", ["default", "mine"])
-    def test_resolving_it_says_what_to_use_instead(self, provider: str) -> None:
+    def test_a_store_reference_is_refused_with_alternatives(self, provider: str) -> None:
         ref = {"source": "store", "id": "TOKEN", "provider": provider}
         reason = refusal(ref, {"TOKEN": SECRET}, mine={"source": "store"})
         assert "'TOKEN'" in reason
@@ -334,7 +334,7 @@ print(json.dumps({"protocolVersion": 1, "values": values}))
         (folder / "answer").write_text(output)
         assert reason in self.refusal(self.script(folder, f"/bin/cat {folder}/answer"))
 
-    def test_plain_output_counts_where_it_is_allowed(self, folder: Path) -> None:
+    def test_plain_output_is_accepted_if_configured(self, folder: Path) -> None:
         command = self.script(folder, f"echo {SECRET}")
         assert self.ask(command, jsonOnly=False) == SECRET
         assert "no value" in self.refusal(self.script(folder, "echo"), jsonOnly=False)
@@ -369,7 +369,7 @@ print(json.dumps({"protocolVersion": 1, "values": values}))
         command = self.command(folder, "while True: print('x' * 1000)")
         assert self.refusal(command, maxOutputBytes=5000).endswith("wrote over 5000 bytes")
 
-    def test_what_the_command_started_ends_with_it(self, folder: Path) -> None:
+    def test_children_of_the_command_end_with_it(self, folder: Path) -> None:
         pid_file = folder / "pid"
         command = self.script(folder, f"/bin/sleep 60 & echo $! > {pid_file}; wait")
         for time_ms in (1500, 6000, 24_000):  # a busy machine may not have begun by the first
@@ -382,7 +382,7 @@ print(json.dumps({"protocolVersion": 1, "values": values}))
             assert time.monotonic() < end, "the child outlived its parent"
             time.sleep(0.05)
 
-    def test_the_command_must_be_there_and_executable(self, folder: Path) -> None:
+    def test_the_command_must_exist_and_be_executable(self, folder: Path) -> None:
         command = self.script(folder, "true")
         command.chmod(0o644)
         assert "not an executable file" in self.refusal(command)

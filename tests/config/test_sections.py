@@ -213,13 +213,13 @@ INVALID: dict[str, dict[str, Any]] = {
 }
 
 
-def test_what_may_be_said_converts(subtests: pytest.Subtests) -> None:
+def test_valid_values_are_converted(subtests: pytest.Subtests) -> None:
     for raw in VALID.values():
         with subtests.test(raw=raw):
             assert isinstance(config(raw), Config)
 
 
-def test_what_may_not_be_said_fails(subtests: pytest.Subtests) -> None:
+def test_invalid_values_are_errors(subtests: pytest.Subtests) -> None:
     for raw in INVALID.values():
         with subtests.test(raw=raw), pytest.raises(msgspec.ValidationError):
             config(raw)

@@ -60,7 +60,7 @@ def test_one_line_changes(path: Path, value: Any, before: str, after: str) -> No
     ("path", "value"),
     [((), parse(FILE).value), (("port",), 16), (("tools", "deny"), ("exec",)), (("tools",), {})],
 )
-def test_setting_what_is_there_already_changes_nothing(path: Path, value: Any) -> None:
+def test_setting_the_present_value_changes_nothing(path: Path, value: Any) -> None:
     if value == {}:
         value = dict(reversed(parse(FILE).value["tools"].items()))
     assert set_value(FILE, path, value) == FILE
@@ -243,7 +243,7 @@ def test_a_part_goes_with_its_comma_and_its_line(subtests: pytest.Subtests) -> N
         ("[1]", (-1,)),
     ],
 )
-def test_what_is_not_there_cannot_be_removed(text: str, path: Path) -> None:
+def test_a_missing_key_cannot_be_removed(text: str, path: Path) -> None:
     with pytest.raises(EditError, match="is not set"):
         unset_value(text, path)
 

@@ -1,4 +1,4 @@
-"""Arguments of programs: an error names the argument and says what it must be."""
+"""Arguments of the library: an error names the argument and what is expected."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ def test_an_agent_names_the_argument_of_a_wrong_type(
 
 
 @pytest.mark.parametrize(("wrong", "said"), WRONG_VALUES)
-def test_an_agent_names_what_a_value_can_be(
+def test_an_agent_lists_the_valid_values_of_an_argument(
     workspace: Path, wrong: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ToolInputError, match="^" + re.escape(said)):
         Agent.open({}, model=ScriptedModel(), workspace=workspace, **wrong)
 
 
-def test_what_is_right_passes(workspace: Path) -> None:
+def test_valid_arguments_are_accepted(workspace: Path) -> None:
     check_limits(max_turns=(1, 1), max_cost=(0.0, 0), other=(None, 1))
     agent = Agent.open(
         {},
@@ -166,7 +166,7 @@ async def test_a_method_is_a_tool_once_there_is_an_object(workspace: Path) -> No
         assert (await kit.call("stock", {"tea": "Assam"})).as_text() == "12 of Assam"
 
 
-def test_effects_are_effects() -> None:
+def test_effects_of_another_type_are_refused() -> None:
     with pytest.raises(SchemaError, match=r"^good: effects: 'r' is not an Effect$"):
         tool(effects="read")(good_function)  # type: ignore[arg-type]
 
@@ -178,7 +178,7 @@ async def good_function() -> None:
 good_function.__name__ = "good"
 
 
-def test_a_hook_is_a_function() -> None:
+def test_a_hook_that_is_not_a_function_is_refused() -> None:
     for add in (Hooks().before, Hooks().after):
         with pytest.raises(TypeError, match=r"^a hook is a function, not 'x'$"):
             add("x")  # type: ignore[arg-type]

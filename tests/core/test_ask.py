@@ -1,4 +1,4 @@
-"""Rules, and a person who decides."""
+"""Rules, and the approval of a person."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clawkit.errors import ToolAuthorizationError
 from clawkit.redact import Redactor
 
 
-async def test_cancelling_while_a_person_is_asked_asks_no_longer() -> None:
+async def test_cancelling_the_call_withdraws_the_question() -> None:
     asked, stopped = asyncio.Event(), asyncio.Event()
 
     class Slow:
@@ -92,7 +92,7 @@ async def test_anything_but_a_clear_yes_is_a_denial(answer: object, words: str) 
     assert ran == []
 
 
-async def test_no_answer_in_time_is_a_no() -> None:
+async def test_a_question_without_an_answer_in_time_is_denied() -> None:
     class Silent:
         async def ask(self, _request: Question) -> Answer:
             await asyncio.Event().wait()
@@ -113,7 +113,7 @@ async def test_the_time_to_answer_is_bounded(wanted: float, given: float) -> Non
         assert all(request.timeout_s == 0 for request in person.requests)
 
 
-async def test_where_no_one_can_be_asked_the_call_is_refused_with_what_would_allow_it() -> None:
+async def test_without_an_approver_the_refusal_names_the_setting_that_allows_it() -> None:
     result = await once(echo, rules=always(QUESTION))
     assert result.details["deniedReason"] == "approval-unavailable"
     assert "in a terminal. To allow it: clawkit config set x" in result.as_text()
@@ -164,7 +164,7 @@ async def test_a_rule_that_blocks_is_not_overruled_by_a_person() -> None:
     assert person.requests == []
 
 
-async def test_leaving_a_parameter_out_does_not_pass_a_rule_about_its_default() -> None:
+async def test_omitting_a_parameter_does_not_bypass_a_rule_about_its_default() -> None:
     def rule(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | None:
         return Deny("ten is too much") if params.get("size") == 10 else None
 
@@ -208,7 +208,7 @@ async def test_a_tool_can_have_a_person_decide_in_the_middle_of_a_call() -> None
     assert "not now" in no.as_text()
 
 
-async def test_a_question_of_a_tool_says_who_asks() -> None:
+async def test_a_question_of_a_tool_names_the_tool() -> None:
     async def ask(_params: object, ctx: Context) -> str:
         await ctx.ask(Ask("May it?"))
         return "done"
@@ -225,7 +225,7 @@ async def test_a_tool_that_asks_without_an_approver_is_denied() -> None:
         await Context("1", Scope(), "/ws").ask(QUESTION)
 
 
-async def test_a_tool_can_ask_the_rules_about_paths_it_comes_upon() -> None:
+async def test_a_tool_can_check_the_rules_for_paths_it_finds() -> None:
     def rules(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | Ask | None:
         path = params.get("path")
         return Deny("no") if path == "b" else Ask("?") if path == "c" else None
@@ -238,7 +238,7 @@ async def test_a_tool_can_ask_the_rules_about_paths_it_comes_upon() -> None:
     assert Context("1", Scope(), "/ws").permits("b")
 
 
-async def test_paths_that_a_tool_comes_upon_are_judged_with_the_defaults_of_the_call() -> None:
+async def test_paths_found_by_a_tool_are_judged_with_the_defaults_of_the_call() -> None:
     def rules(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | Ask | None:
         return Deny("no") if params.get("path") == "b" and params.get("size") == 10 else None
 
@@ -250,7 +250,7 @@ async def test_paths_that_a_tool_comes_upon_are_judged_with_the_defaults_of_the_
     assert (await call(run, CallRequest("probe", {"size": 11}))).as_text() == "a b"
 
 
-async def test_what_a_person_agreed_to_covers_the_paths_of_the_same_rule() -> None:
+async def test_an_approval_covers_the_paths_of_the_same_rule() -> None:
     def rules(_tool: Tool, params: Mapping[str, Any], _ctx: Context) -> Deny | Ask | None:
         asks = {"a": "rules[0]", "a/b": "rules[0]", "c": "rules[1]"}
         rule = asks.get(params.get("path", ""))
@@ -266,13 +266,13 @@ async def test_what_a_person_agreed_to_covers_the_paths_of_the_same_rule() -> No
     assert (await call(run, CallRequest("probe", {"path": "d"}))).as_text() == "d"
 
 
-async def test_an_approver_that_reaches_no_one_words_its_own_refusal() -> None:
+async def test_an_approver_that_reaches_no_one_writes_its_own_refusal() -> None:
     nobody = ToolAuthorizationError("no one can be asked here", reason="approval-unavailable")
     result = await once(echo, rules=always(QUESTION), approver=Answering(nobody))
     assert "no one can be asked here" in result.as_text()
     assert result.details["deniedReason"] == "approval-unavailable"
 
 
-def test_what_lasts_for_a_session_is_not_stored() -> None:
+def test_approvals_for_the_session_are_not_stored() -> None:
     exact, session = Lasting("exact", "this"), Lasting("session", "this")
     assert Question("exec", {}, "Run it?", lasting=(exact, session)).stored == (exact,)

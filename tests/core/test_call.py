@@ -55,7 +55,7 @@ async def test_a_tool_is_found_by_any_of_its_names(name: str) -> None:
         (7, "unknown tool '7'"),
     ],
 )
-async def test_a_tool_that_is_not_there_is_a_result(name: Any, words: str) -> None:
+async def test_calling_an_unknown_tool_returns_an_error_result(name: Any, words: str) -> None:
     listener = Listener()
     result = await call(run_of(make("probe", echo)), CallRequest(name, {}, "7"), listener)
     assert words in result.details["error"]
@@ -71,7 +71,7 @@ async def test_a_very_long_name_is_not_repeated_in_full() -> None:
     assert len(listener[0]["tool"]) <= 80
 
 
-async def test_a_tool_that_policy_took_away_is_refused_with_the_reason() -> None:
+async def test_a_tool_removed_by_policy_is_refused_with_the_reason() -> None:
     run = run_of(refused={"exec": "the tool 'exec' is not allowed here"})
     result = await call(run, CallRequest("Bash", {}))
     assert result.details == {
@@ -96,7 +96,7 @@ async def test_bad_parameters_are_a_result_and_nothing_runs() -> None:
 
 
 class MuteError(Exception):
-    """An exception that cannot even say what it is."""
+    """An exception whose text cannot be read."""
 
     def __str__(self) -> str:
         raise ValueError("no")
@@ -168,7 +168,7 @@ class Unprintable:
         Result((), {"key": Unprintable()}),
     ],
 )
-async def test_what_cannot_be_a_result_becomes_an_error(value: object) -> None:
+async def test_an_unsupported_return_value_becomes_an_error(value: object) -> None:
     async def give(_params: Any, _ctx: Context) -> object:
         return value
 
@@ -180,7 +180,7 @@ async def test_what_cannot_be_a_result_becomes_an_error(value: object) -> None:
     assert listener.kinds == ["start", "end"]
 
 
-async def test_why_something_cannot_be_a_result_is_told_without_secrets() -> None:
+async def test_errors_about_return_values_are_masked() -> None:
     class Leaking:
         def __str__(self) -> str:
             raise ValueError("cannot show password=hunter2hunter2")
@@ -222,7 +222,7 @@ async def test_cancelling_the_call_stops_the_tool_and_what_it_started() -> None:
         os.kill(child.pid, 0)
 
 
-async def test_a_tool_that_ignores_its_cancellation_is_left_behind() -> None:
+async def test_a_tool_that_ignores_its_cancellation_is_abandoned() -> None:
     started, release, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def stubborn(_params: Any, _ctx: Context) -> None:
@@ -253,7 +253,7 @@ async def test_nothing_is_left_running_after_a_call() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_events_tell_the_start_the_progress_and_the_end() -> None:
+async def test_events_report_start_progress_and_end() -> None:
     async def work(_params: Any, ctx: Context) -> str:
         await ctx.update("half")
         await ctx.update(Result.text("most", percent=90))
@@ -270,7 +270,7 @@ async def test_events_tell_the_start_the_progress_and_the_end() -> None:
     assert listener[3]["isError"] is False
 
 
-async def test_every_call_has_an_id_of_its_own() -> None:
+async def test_every_call_has_its_own_id() -> None:
     listener = Listener()
     run = run_of(make("probe", echo))
     for _ in range(2):
@@ -280,7 +280,7 @@ async def test_every_call_has_an_id_of_its_own() -> None:
     assert all(ids)
 
 
-async def test_events_are_short_hold_no_image_and_no_secret() -> None:
+async def test_events_are_short_and_contain_no_image_or_secret() -> None:
     picture = Image("QUJD" * 100, "image/png")
 
     async def work(_params: Any, ctx: Context) -> Result:
@@ -304,7 +304,9 @@ async def test_events_are_short_hold_no_image_and_no_secret() -> None:
     assert SECRET not in repr(result)
 
 
-async def test_a_listener_that_fails_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_in_a_listener_does_not_fail_the_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     def fail(_event: Event) -> None:
         raise KeyError("oops")
 
@@ -317,7 +319,7 @@ async def test_a_listener_that_fails_does_no_harm(caplog: pytest.LogCaptureFixtu
     assert caplog.text.count("an event listener failed") == 3
 
 
-async def test_a_listener_that_changes_what_it_is_shown_changes_nothing() -> None:
+async def test_a_listener_cannot_change_the_call() -> None:
     def meddle(event: Event) -> None:
         if event["type"] == "start":
             event["params"]["env"]["A"] = "changed"
@@ -328,7 +330,7 @@ async def test_a_listener_that_changes_what_it_is_shown_changes_nothing() -> Non
     assert (await call(run, CallRequest("probe", given), meddle)).details == {"params": given}
 
 
-async def test_progress_without_a_listener_goes_nowhere() -> None:
+async def test_progress_without_a_listener_is_ignored() -> None:
     async def work(_params: Any, ctx: Context) -> str:
         await ctx.update("half")
         return "done"
@@ -357,7 +359,7 @@ async def test_an_unexpected_failure_is_logged(
     assert "probe failed" in caplog.text
 
 
-async def test_a_notice_is_told_to_who_listens_also_after_the_end() -> None:
+async def test_notices_reach_the_listener_even_after_the_end() -> None:
     later: list[Callable[[Result], None]] = []
     listener = Listener()
 

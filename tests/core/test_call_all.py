@@ -43,7 +43,7 @@ async def in_time(work: Awaitable[list[Result]]) -> list[Result]:
     return await asyncio.wait_for(work, 30)
 
 
-async def test_results_come_in_the_order_of_the_requests_refusals_included() -> None:
+async def test_results_and_refusals_are_in_the_order_of_the_requests() -> None:
     run = run_of(make("probe", echo), refused={"exec": "no"})
     requests = [
         CallRequest("probe", {"path": "1"}),
@@ -58,7 +58,7 @@ async def test_results_come_in_the_order_of_the_requests_refusals_included() -> 
     assert await call_all(run, []) == []
 
 
-async def test_calls_that_cannot_collide_run_side_by_side() -> None:
+async def test_calls_that_cannot_collide_run_in_parallel() -> None:
     barrier = asyncio.Barrier(3)
 
     async def meet(_params: Any, _ctx: Context) -> None:
@@ -115,7 +115,7 @@ async def test_a_file_and_a_link_to_it_are_one_for_calls_of_one_message(tmp_path
     assert log == ["1 begins", "1 ends", "2 begins", "2 ends"]
 
 
-async def test_a_tool_that_says_nothing_about_itself_runs_alone() -> None:
+async def test_a_tool_without_declared_effects_runs_alone() -> None:
     log: list[str] = []
 
     async def work(_params: Any, ctx: Context) -> None:
@@ -140,7 +140,7 @@ async def test_a_tool_that_says_nothing_about_itself_runs_alone() -> None:
         lambda _params, _ctx: sys.exit(1),
     ],
 )
-async def test_a_tool_that_is_wrong_about_its_effects_runs_alone(
+async def test_a_tool_with_invalid_effects_runs_alone(
     effects: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     log: list[str] = []
@@ -178,7 +178,7 @@ async def test_one_failing_call_does_not_disturb_the_others() -> None:
     assert [result.is_error for result in results] == [False, True, False]
 
 
-async def test_a_call_that_is_cancelled_from_within_is_not_a_result() -> None:
+async def test_cancellation_from_a_listener_is_raised() -> None:
     async def work(_params: Any, _ctx: Context) -> str:
         return "fine"
 
@@ -237,7 +237,7 @@ def by_target(verdict: Deny | Ask) -> Callable[..., Deny | Ask | None]:
 
 @pytest.fixture
 def linking(tmp_path: Path) -> Callable[..., Run]:
-    """A run with a tool that makes a link to a secret and one that shows what is there."""
+    """A run with one tool that creates a link to a secret and one that reads the link."""
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "key").write_text("the key")
 
@@ -254,7 +254,7 @@ def linking(tmp_path: Path) -> Callable[..., Run]:
 LINK_AND_SHOW = [CallRequest("link", {"path": "l"}), CallRequest("show", {"path": "l/key"}, "7")]
 
 
-async def test_a_call_cannot_open_a_way_past_a_rule_for_the_next_one(
+async def test_a_call_cannot_help_the_next_one_to_bypass_a_rule(
     linking: Callable[..., Run],
 ) -> None:
     listener = Listener()
@@ -266,7 +266,7 @@ async def test_a_call_cannot_open_a_way_past_a_rule_for_the_next_one(
 
 
 @pytest.mark.parametrize(("verdict", "shown"), [("allow", True), ("deny", False)])
-async def test_a_call_that_comes_to_need_approval_asks_for_it(
+async def test_a_call_that_needs_approval_after_an_earlier_call_asks_for_it(
     linking: Callable[..., Run], verdict: Any, shown: bool
 ) -> None:
     person = Answering(Answer(verdict))

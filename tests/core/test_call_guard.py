@@ -1,4 +1,4 @@
-"""Somebody who looks at every call, before and after."""
+"""The guard that sees every call before and after it runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clawkit.core.tool import Effect, Kind, Tool
 
 
 class Watcher:
-    """Lets calls pass, or not, and remembers what it saw."""
+    """A guard that allows or refuses calls, and records them."""
 
     def __init__(self, refusing: str = "") -> None:
         self.refusing = refusing
@@ -70,7 +70,7 @@ def doing(*kinds: Kind) -> Tool:
     return make("probe", echo, effects=lambda _params, _ctx: effects)
 
 
-async def test_a_call_is_looked_at_as_it_was_sent_and_its_result_as_it_goes_out() -> None:
+async def test_the_guard_sees_the_call_as_sent_and_the_final_result() -> None:
     watcher, listener = Watcher(), Listener()
     run = run_of(make("exec", echo), watch=watcher)
     result = await call(run, CallRequest(" Bash", '{"path": "a"}'), listener)
@@ -94,7 +94,9 @@ async def test_a_call_is_looked_at_as_it_was_sent_and_its_result_as_it_goes_out(
         (["read", "send"], True),
     ],
 )
-async def test_whether_a_call_may_have_changed_something(kinds: list[Kind], acts: bool) -> None:
+async def test_the_guard_is_told_whether_a_call_may_have_changed_something(
+    kinds: list[Kind], acts: bool
+) -> None:
     watcher = Watcher()
     await call(run_of(doing(*kinds), watch=watcher), CallRequest("probe"))
     assert [each[2] for each in watcher.noted] == [acts]
@@ -113,7 +115,7 @@ async def fail(_params: Any, _ctx: Context) -> None:
         ({"rules": always(QUESTION), "approver": Answering(Answer("deny"))}, {}, "Pay 5?", False),
     ],
 )
-async def test_what_fails_or_is_refused_is_noted(
+async def test_failed_and_refused_calls_are_noted(
     options: dict[str, Any], params: object, words: str, acts: bool
 ) -> None:
     watcher = Watcher()
@@ -123,7 +125,7 @@ async def test_what_fails_or_is_refused_is_noted(
     assert acted is acts
 
 
-async def test_tools_that_are_not_there_are_looked_at_too() -> None:
+async def test_calls_of_unknown_tools_reach_the_guard() -> None:
     watcher = Watcher()
     run = run_of(make("probe", echo), watch=watcher, refused={"exec": "not here"})
     await call_all(run, [CallRequest("probe"), CallRequest("exec"), CallRequest("wether")])
@@ -131,13 +133,13 @@ async def test_tools_that_are_not_there_are_looked_at_too() -> None:
     assert sorted(str(ticket) for ticket, _, _ in watcher.noted) == ["1.0", "1.1", "1.2"]
 
 
-async def test_a_message_without_calls_is_not_looked_at() -> None:
+async def test_a_message_without_calls_does_not_reach_the_guard() -> None:
     watcher = Watcher()
     assert await call_all(run_of(watch=watcher), []) == []
     assert watcher.asked == []
 
 
-async def test_when_one_call_is_refused_no_call_of_its_message_begins() -> None:
+async def test_if_the_guard_refuses_one_call_none_of_its_message_starts() -> None:
     begun: list[str] = []
     hooks = Hooks()
 
@@ -163,7 +165,7 @@ async def test_when_one_call_is_refused_no_call_of_its_message_begins() -> None:
 
 
 @pytest.mark.parametrize("how", ["in", "short", "long"])
-async def test_nothing_runs_when_the_watch_fails_on_the_way_in(
+async def test_no_call_runs_if_the_guard_fails_before_it(
     how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     ran: list[Any] = []
@@ -181,7 +183,7 @@ async def test_nothing_runs_when_the_watch_fails_on_the_way_in(
     assert "the loop guard failed" in caplog.text
 
 
-async def test_a_result_stands_when_the_watch_fails_on_the_way_out(
+async def test_a_result_is_kept_if_the_guard_fails_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     result = await call(
@@ -191,7 +193,7 @@ async def test_a_result_stands_when_the_watch_fails_on_the_way_out(
     assert "taking note is broken" in caplog.text
 
 
-async def test_calls_that_are_broken_off_are_not_noted() -> None:
+async def test_cancelled_calls_are_not_noted() -> None:
     begun = asyncio.Event()
 
     async def hang(_params: Any, _ctx: Context) -> None:
@@ -234,7 +236,7 @@ def quick_and_slow() -> Run:
     return run_of(make("quick", quick, effects=read), make("slow", slow, effects=read))
 
 
-async def test_results_are_told_as_they_come() -> None:
+async def test_results_are_reported_as_they_arrive() -> None:
     told: list[tuple[int, str]] = []
     results = await call_all(
         quick_and_slow(),
@@ -245,7 +247,7 @@ async def test_results_are_told_as_they_come() -> None:
     assert told == [(1, "quick"), (0, "slow")]
 
 
-async def test_a_failing_result_callback_harms_no_call(
+async def test_a_failing_result_callback_does_not_fail_the_call(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def drop(_number: int, _result: Result) -> None:

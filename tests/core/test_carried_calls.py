@@ -68,7 +68,7 @@ async def test_every_spelling_reaches_the_target(name: str, params: object) -> N
         ({"name": "far_away", "args": {"env": object()}}, 400, "not plain JSON"),
     ],
 )
-async def test_what_cannot_be_carried_is_an_error(params: object, code: int, words: str) -> None:
+async def test_an_invalid_carried_call_is_an_error(params: object, code: int, words: str) -> None:
     refused = {"gone": "the owner said no", "exec": "exec is denied"}
     result = await carried(params, refused=refused)
     assert result.is_error
@@ -119,7 +119,7 @@ async def test_a_rule_about_the_target_denies_it_and_the_result_says_what_was_ca
     assert result.details["calledTool"] == "Far_Away"
 
 
-async def test_without_deferred_tools_there_is_nothing_to_carry_calls() -> None:
+async def test_without_deferred_tools_tool_call_is_refused() -> None:
     run = run_of(make("far_away", echo), refused={"tool_call": "it is off"})
     result = await call(run, CallRequest("tool_call", INNER))
     assert (result.details["code"], result.as_text()) == (403, "it is off")

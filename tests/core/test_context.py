@@ -21,7 +21,7 @@ class Stopped:
         return 5.0
 
 
-def test_a_context_speaks_for_its_scope() -> None:
+def test_a_context_exposes_its_scope() -> None:
     sender = Sender(owner=True, id="7")
     scope = Scope(agent="a", session="s", model=ModelRef("openai", "gpt"), sender=sender)
     ctx = Context("1", scope, "/ws")
@@ -37,7 +37,7 @@ def test_scopes_are_equal_by_content_and_can_be_remembered() -> None:
     assert len({Scope(), Scope(), Scope(depth=1)}) == 2
 
 
-def test_services_are_found_by_what_they_can_do() -> None:
+def test_services_are_looked_up_by_protocol() -> None:
     ctx = Context("1", Scope(), "/ws", {Clock: Stopped()})
     assert ctx.use(Clock).now() == 5.0
 
@@ -60,7 +60,7 @@ async def test_updates_go_to_listeners_if_there_are_any() -> None:
     assert seen == [Result.text("half"), Result.text("done", percent=100)]
 
 
-def test_a_notice_that_no_one_listens_to_goes_nowhere() -> None:
+def test_a_notice_without_a_listener_is_ignored() -> None:
     seen: list[Result] = []
     Context("1", Scope(), "/w").notify(Result.text("ended"))
     Context("2", Scope(), "/w", notify=seen.append).notify(Result.text("ended"))

@@ -53,7 +53,7 @@ EFFECTS = st.lists(
 
 @settings(deadline=None)
 @given(EFFECTS, EFFECTS)
-def test_colliding_has_no_direction(first: list[Effect], second: list[Effect]) -> None:
+def test_collide_is_symmetric(first: list[Effect], second: list[Effect]) -> None:
     assert collide(first, second) == collide(second, first)
 
 

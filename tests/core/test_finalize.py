@@ -34,7 +34,7 @@ def finish(result: Result, context_window: int | None = None) -> Result:
         Result.json({"status": "ok", "tool": "demo"}),
     ],
 )
-def test_a_result_that_is_fine_is_returned_as_it_is(result: Result) -> None:
+def test_a_valid_result_is_returned_unchanged(result: Result) -> None:
     assert finish(result) is result
 
 
@@ -51,7 +51,7 @@ def test_registered_values_are_masked() -> None:
     assert result == Result.text("it is ***")
 
 
-def test_json_told_to_the_model_hides_the_fields_that_its_details_hide() -> None:
+def test_json_text_masks_the_same_fields_as_its_details() -> None:
     result = finish(Result.json({"user": "bob", "password": "hunter2"}))
     assert json.loads(result.as_text()) == {"user": "bob", "password": "***"}
 
@@ -184,7 +184,7 @@ def test_events_of_failures_carry_one_line_of_the_error(result: Result, error: s
     assert for_event(Result.text("fine"), PLAIN, brief=True) == {"isError": False}
 
 
-def test_brief_events_say_how_a_failed_command_ended() -> None:
+def test_brief_events_contain_the_exit_of_a_failed_command() -> None:
     status = {"status": "completed", "exitReason": "exit", "aggregated": "no luck"}
     details = {**status, "exitCode": 7}
     event = for_event(Result.text("no luck", **details), PLAIN, brief=True)
@@ -194,7 +194,7 @@ def test_brief_events_say_how_a_failed_command_ended() -> None:
     assert for_event(done, PLAIN, brief=True) == {"isError": False}
 
 
-def test_of_the_output_of_a_command_events_have_the_end() -> None:
+def test_events_contain_the_end_of_command_output() -> None:
     output = "\n".join(map(str, range(1, 5_001)))
     shown = for_event(Result.text("x", aggregated=output, other=output), Redactor())["details"]
     assert shown["aggregated"].endswith("\n4999\n5000")

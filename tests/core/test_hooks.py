@@ -24,7 +24,7 @@ from clawkit.errors import RegistryError
 
 
 class Probe:
-    """A tool that keeps what it was given."""
+    """A tool that records its parameters."""
 
     def __init__(self) -> None:
         self.ran: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ class Probe:
 
 
 class Yes:
-    """Somebody who allows everything, and keeps the questions."""
+    """An approver that allows everything, and records the questions."""
 
     def __init__(self) -> None:
         self.requests: list[Question] = []
@@ -65,7 +65,7 @@ def with_before(*hooks: Callable[..., Any], timeout_s: float = 30) -> Hooks:
     return made
 
 
-async def test_a_hook_that_says_nothing_lets_the_call_pass(probe: Probe) -> None:
+async def test_a_hook_that_returns_nothing_lets_the_call_pass(probe: Probe) -> None:
     seen: list[Call] = []
     hooks = with_before(seen.append)
     assert (await run_probe(probe, hooks, {"path": "a"})).as_text() == "ran"
@@ -95,7 +95,7 @@ async def test_higher_priority_goes_first_and_equal_ones_keep_their_order(probe:
     assert order == ["b", "e", "a", "c", "d"]
 
 
-async def test_the_first_block_ends_it_with_its_reason(probe: Probe) -> None:
+async def test_the_first_block_refuses_the_call_with_its_reason(probe: Probe) -> None:
     later: list[Call] = []
     hooks = with_before(lambda _call: Deny("not on Sundays"), later.append)
     result = await run_probe(probe, hooks)
@@ -165,7 +165,7 @@ async def test_changing_rewritten_parameters_afterwards_has_no_effect(probe: Pro
     assert probe.ran == [{"env": {"PATH": "/bin"}}]
 
 
-async def test_parameters_are_frozen_once_a_person_is_to_decide(probe: Probe) -> None:
+async def test_parameters_cannot_be_rewritten_after_a_hook_asks(probe: Probe) -> None:
     yes = Yes()
     hooks = with_before(
         lambda _call: Rewrite({"path": "shown"}),
@@ -181,7 +181,7 @@ async def test_parameters_are_frozen_once_a_person_is_to_decide(probe: Probe) ->
     assert request.asked_by.startswith("hook ")
 
 
-async def test_the_one_who_asks_may_name_itself(probe: Probe) -> None:
+async def test_a_hook_that_asks_may_name_itself(probe: Probe) -> None:
     yes = Yes()
     hooks = with_before(lambda _call: Ask("May it?", asked_by="plugins.entries.guard"))
     await run_probe(probe, hooks, approver=yes)
@@ -258,7 +258,7 @@ async def test_a_hook_that_ignores_its_cancellation_blocks_too(probe: Probe) -> 
     await ended.wait()
 
 
-async def test_a_blocking_hook_holds_up_nothing_but_its_own_call(probe: Probe) -> None:
+async def test_a_blocking_hook_delays_only_its_own_call(probe: Probe) -> None:
     release = threading.Event()
 
     def block(_call: Call) -> None:
@@ -316,7 +316,7 @@ async def test_a_hook_may_be_for_some_tools_only(probe: Probe, tools: Any, calle
     assert len(seen) == (2 if called else 0)
 
 
-async def test_a_hook_for_an_old_name_is_for_the_tool() -> None:
+async def test_a_hook_for_an_alias_applies_to_the_tool() -> None:
     seen: list[Call] = []
     hooks = Hooks()
     hooks.before(seen.append, tools=("bash",))
@@ -335,14 +335,14 @@ def test_a_hook_that_could_never_run_is_refused(name: str) -> None:
         hooks.after(lambda _call, _result: None, tools=name)
 
 
-def test_adding_a_hook_gives_it_back_so_that_it_can_decorate() -> None:
+def test_before_and_after_can_be_used_as_decorators() -> None:
     hooks = Hooks()
     assert hooks.before(throw) is throw
     after = hooks.after(lambda _call, _result: None)
     assert after is not None
 
 
-def test_no_hook_may_take_longer_than_anybody_would_wait() -> None:
+def test_the_timeout_of_a_hook_is_limited() -> None:
     hooks = Hooks()
     hooks.before(throw, timeout_s=1e9)
     assert hooks._before[0].timeout_s == MAX_TIMEOUT_S

@@ -55,7 +55,7 @@ def test_relative_paths_begin_in_the_directory_of_the_run(
     assert (found.path, found.under) == ("a", "docs")
 
 
-def test_it_is_said_what_to_use_instead_of_a_parameter() -> None:
+def test_unsupported_parameters_are_refused_with_the_alternative() -> None:
     tool = Tool(
         name="t",
         description="",
@@ -167,7 +167,7 @@ def test_a_schema_tool_is_given_the_checked_dict() -> None:
 
 
 @table("raw", [None, "", {}])
-def test_nothing_at_all_is_an_empty_object(raw: object) -> None:
+def test_missing_parameters_are_an_empty_object(raw: object) -> None:
     tool = Tool("free", "Free.", {"properties": {"x": {"type": "string"}}}, nothing)
     assert read(tool, raw) == {}
     assert read(tool, {"other": 1}) == {"other": 1}
@@ -212,7 +212,7 @@ def test_bad_parameters_are_refused_in_plain_words(subtests: pytest.Subtests) ->
             assert words in str(caught.value)
 
 
-def test_what_is_wrong_with_a_value_that_may_be_null_is_said_about_its_type() -> None:
+def test_errors_in_nullable_values_refer_to_the_other_type() -> None:
     some = {"type": "object", "required": ["z"], "properties": {"n": {"type": "integer"}}}
     number, null = {"type": "integer", "maximum": 10}, {"type": "null"}
     kinds = {"count": [number, null], "other": [number, {"type": "object"}], "some": [some, null]}
@@ -276,7 +276,7 @@ KEYS = st.sampled_from(["path", "file_path", "maxLines", "max_lines", "tags", "e
 
 
 @given(st.dictionaries(KEYS, JSON, max_size=5))
-def test_whatever_comes_in_is_either_typed_or_refused(raw: dict[str, Any]) -> None:
+def test_any_input_is_either_typed_or_refused(raw: dict[str, Any]) -> None:
     try:
         params, typed = read_params(STRUCT, raw)
     except ToolInputError:

@@ -67,7 +67,7 @@ def test_paths_have_one_spelling_before_anything_compares_them(subtests: pytest.
 
 @pytest.mark.parametrize("key", ["path", "many", "loose"])
 @pytest.mark.parametrize("path", ["a\0b", "\ud800", "file://server/a", "x" * 5_000])
-def test_an_unusable_path_is_the_callers_mistake(key: str, path: str) -> None:
+def test_an_unusable_path_is_an_input_error(key: str, path: str) -> None:
     with pytest.raises(ToolInputError, match=f"{key}: .* is not a"):
         read({key: path if key == "path" else [path]})
 
@@ -89,15 +89,15 @@ def test_numbers_that_json_does_not_have_are_refused(number: float) -> None:
         ({"command": "</arg_value>"}, "only a leaked closing tag"),
     ],
 )
-def test_what_cannot_be_repaired_is_refused(raw: object, words: str) -> None:
+def test_parameters_that_cannot_be_repaired_are_refused(raw: object, words: str) -> None:
     with pytest.raises(ToolInputError, match=words):
         read(raw)
 
 
-def test_a_leaked_tag_is_taken_off_a_command() -> None:
+def test_a_leaked_tag_is_removed_from_a_command() -> None:
     assert read({"command": "ls</arg_value>"}) == {"command": "ls"}
 
 
-def test_a_long_run_of_spaces_is_looked_at_only_once() -> None:
+def test_a_long_run_of_spaces_is_read_in_linear_time() -> None:
     command = " " * 1_000_000 + "x"
     assert read({"command": command}) == {"command": command}

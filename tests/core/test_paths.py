@@ -73,7 +73,7 @@ def test_every_spelling_becomes_one_plain_path(subtests: pytest.Subtests) -> Non
         "file://[::1/a",
     ],
 )
-def test_what_cannot_be_a_path_is_refused(path: str) -> None:
+def test_invalid_paths_are_refused(path: str) -> None:
     with pytest.raises(ToolInputError, match="is not a"):
         plain_path(path)
 
@@ -111,7 +111,7 @@ def test_a_plain_path_is_never_read_a_second_time(path: str) -> None:
         ("@a\0b", "a\0b"),
     ],
 )
-def test_the_mark_before_a_file_is_no_part_of_its_name(
+def test_the_at_sign_of_a_mention_is_not_part_of_the_name(
     tmp_path: Path, written: str, meant: str
 ) -> None:
     (tmp_path / "@scope").mkdir()
@@ -133,7 +133,9 @@ def test_a_path_that_cannot_be_followed_is_an_error_not_a_crash(tmp_path: Path) 
         assert resolve([Effect("read", f"file:/proc/{ended.pid}/exe")]) == ANYTHING
 
 
-def test_a_real_path_is_that_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_path_agrees_with_os_path_realpath(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to(tmp_path / "real")
@@ -157,7 +159,7 @@ def test_a_real_path_is_that_of_the_system(tmp_path: Path, monkeypatch: pytest.M
     assert [real_path(path) for path in written] == [os.path.realpath(path) for path in written]
 
 
-def test_every_name_on_the_way_of_a_path_is_told(tmp_path: Path) -> None:
+def test_ways_of_returns_every_name_a_path_goes_through(tmp_path: Path) -> None:
     top = str(tmp_path.resolve())
     (tmp_path / "real").mkdir()
     (tmp_path / "a").symlink_to("b")
@@ -170,7 +172,7 @@ def test_every_name_on_the_way_of_a_path_is_told(tmp_path: Path) -> None:
         ways_of(f"{top}/loop/f")
 
 
-def test_every_step_of_a_path_is_told_links_included(tmp_path: Path) -> None:
+def test_steps_of_returns_every_step_including_links(tmp_path: Path) -> None:
     top = str(tmp_path.resolve())
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "away").symlink_to("real/inner/../f")

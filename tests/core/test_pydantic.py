@@ -48,6 +48,6 @@ async def test_the_tool_is_given_the_model(workspace: Path) -> None:
         assert "mind your words" in rude.details["error"]
 
 
-def test_anything_else_is_not_a_description_of_parameters() -> None:
+def test_other_types_of_parameters_are_a_schema_error() -> None:
     with pytest.raises(SchemaError, match="neither a struct nor a schema"):
         _ = Tool("odd", "Odd.", int, go).schema  # type: ignore[arg-type]

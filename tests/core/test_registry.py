@@ -55,13 +55,13 @@ def test_the_first_owner_of_a_name_keeps_it() -> None:
 
 
 @table("source", ["plugin:exec", "plugin:BASH", "mcp:read"])
-def test_a_plugin_called_like_a_built_in_tool_brings_nothing(source: str) -> None:
+def test_a_plugin_with_the_id_of_a_built_in_tool_is_refused(source: str) -> None:
     registry = Registry()
     with pytest.raises(RegistryError, match="has the id of a built-in tool"):
         registry.add(make("one", source))
     assert not registry
 
 
-def test_no_tool_may_be_called_like_the_word_for_all_servers() -> None:
+def test_the_name_for_all_mcp_servers_is_reserved() -> None:
     with pytest.raises(RegistryError, match="has a reserved name"):
         Registry().add(make("bundle-mcp", "mcp:files"))

@@ -27,7 +27,7 @@ def test_text_with_details() -> None:
     assert result == Result((Text("hello"),), {"path": "a.txt"})
 
 
-def test_an_object_is_told_as_indented_json_and_kept_as_details() -> None:
+def test_an_object_becomes_indented_json_and_details() -> None:
     result = Result.json({"name": "字", "n": 1})
     assert result.as_text() == '{\n  "name": "字",\n  "n": 1\n}'
     assert result.details == {"name": "字", "n": 1}
@@ -45,7 +45,7 @@ def test_an_error_says_which_tool_failed_and_why() -> None:
     assert result.is_error
 
 
-def test_the_message_of_a_failure_is_in_words() -> None:
+def test_the_message_of_an_error_is_readable() -> None:
     cases: Iterable[tuple[dict[str, Any], str]] = [
         ({"error": "no such file"}, "no such file"),
         ({"error": "rate_limited", "message": "too many requests"}, "too many requests"),
@@ -111,7 +111,7 @@ def test_the_details_decide_whether_a_call_failed(subtests: pytest.Subtests) -> 
             assert Result((), details).is_error is failed
 
 
-def test_what_a_tool_returns_becomes_a_result(subtests: pytest.Subtests) -> None:
+def test_return_values_become_results(subtests: pytest.Subtests) -> None:
     cases: Iterable[tuple[object, Result]] = [
         (Result.text("a"), Result.text("a")),
         ("plain", Result.text("plain")),
@@ -155,12 +155,12 @@ def test_what_a_tool_returns_becomes_a_result(subtests: pytest.Subtests) -> None
             assert Result.of(value, "demo") == result
 
 
-def test_a_result_is_taken_as_it_is() -> None:
+def test_a_result_is_returned_unchanged() -> None:
     result = Result.text("a")
     assert Result.of(result, "demo") is result
 
 
-def test_what_is_not_json_is_refused_by_name(subtests: pytest.Subtests) -> None:
+def test_values_that_are_not_json_are_refused_by_type_name(subtests: pytest.Subtests) -> None:
     cases: Iterable[tuple[object, str]] = [
         ({1, 2}, "set"),
         (b"bytes", "bytes"),
@@ -180,7 +180,7 @@ def test_what_is_not_json_is_refused_by_name(subtests: pytest.Subtests) -> None:
             Result.of(value, "demo")
 
 
-def test_endless_values_are_refused() -> None:
+def test_cyclic_and_very_deep_values_are_refused() -> None:
     loop: list[Any] = []
     loop.append(loop)
     deep: Any = 1
@@ -213,7 +213,7 @@ def test_a_result_is_changed_as_a_dataclass() -> None:
     assert (masked.as_text(), masked.details) == ("[hidden]", {"code": 7})
 
 
-def test_the_words_of_a_failure_are_found_wherever_they_are() -> None:
+def test_error_message_finds_the_message_in_all_forms() -> None:
     for details, said in (
         ({"error": "no such file"}, "no such file"),
         ({"error": "missing_key", "message": "set a key"}, "set a key"),

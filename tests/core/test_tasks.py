@@ -17,7 +17,7 @@ from clawkit.core.tasks import _Threads, bounded, in_thread, unbroken
 
 @pytest.fixture(autouse=True)
 def _own_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads of an earlier test may be untraced, and would hide what is covered here."""
+    """Threads of an earlier test may not be traced, which would reduce the coverage."""
     monkeypatch.setattr(tasks, "_threads", _Threads())
 
 
@@ -56,20 +56,18 @@ async def test_an_exception_comes_back_as_it_is() -> None:
         (asyncio.CancelledError(), "it cancelled itself"),
     ],
 )
-async def test_whatever_would_tear_others_along_becomes_an_ordinary_exception(
-    error: BaseException, words: str
-) -> None:
+async def test_base_exceptions_become_ordinary_exceptions(error: BaseException, words: str) -> None:
     with pytest.raises(RuntimeError, match=words):
         await bounded(fail(error), None)
 
 
-async def test_what_cannot_be_awaited_is_an_ordinary_exception() -> None:
+async def test_an_object_that_cannot_be_awaited_is_an_ordinary_exception() -> None:
     not_awaitable: Awaitable[None] = "text"  # type: ignore[assignment]
     with pytest.raises(TypeError):
         await bounded(not_awaitable, None)
 
 
-async def test_time_runs_out_and_the_work_is_stopped() -> None:
+async def test_work_is_stopped_after_the_timeout() -> None:
     stopped = asyncio.Event()
 
     async def hang() -> None:
@@ -165,7 +163,7 @@ async def test_a_second_cancellation_does_not_wait_for_the_grace() -> None:
     await ended.wait()
 
 
-async def test_unbroken_work_gives_its_result_or_its_exception() -> None:
+async def test_unbroken_returns_the_result_or_raises_the_exception() -> None:
     assert await unbroken(value()) == "done"
     with pytest.raises(KeyError, match="x"):
         await unbroken(fail(KeyError("x")))
@@ -202,7 +200,7 @@ async def test_unbroken_work_that_cancels_itself_is_cancelled() -> None:
         await unbroken(fail(asyncio.CancelledError()))
 
 
-async def test_a_blocking_function_runs_in_a_thread_that_cannot_hold_the_program() -> None:
+async def test_a_blocking_function_runs_in_a_daemon_thread() -> None:
     def look(a: int, *, b: int) -> tuple[int, bool, bool]:
         here = threading.current_thread()
         return a + b, here.daemon, here is threading.main_thread()
@@ -219,7 +217,7 @@ async def test_a_blocking_function_runs_in_a_thread_that_cannot_hold_the_program
         (OwnError(), OwnError),
     ],
 )
-async def test_what_the_function_raises_reaches_the_one_who_waits(
+async def test_an_exception_of_the_function_reaches_the_caller(
     error: BaseException, expected: type[BaseException]
 ) -> None:
     def work() -> None:
@@ -247,7 +245,7 @@ async def test_a_thread_may_end_after_its_caller_has_gone() -> None:
     await asyncio.sleep(0.01)
 
 
-def test_a_thread_that_outlives_its_loop_is_noted_and_no_trouble(
+def test_a_thread_that_outlives_its_loop_is_only_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -290,7 +288,7 @@ async def test_blocking_functions_run_side_by_side() -> None:
     await asyncio.gather(*(in_thread(barrier.wait) for _ in range(20)))
 
 
-async def test_threads_that_wait_for_work_are_few_and_go_away(
+async def test_idle_threads_are_few_and_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     threads = _Threads()
@@ -313,7 +311,7 @@ async def test_threads_that_wait_for_work_are_few_and_go_away(
     assert threads._idle == 0
 
 
-def test_a_thread_about_to_leave_takes_the_job_that_counts_on_it() -> None:
+def test_a_thread_that_is_about_to_end_still_takes_a_waiting_job() -> None:
     threads = _Threads()
     threads.IDLE_S = 0.0
     done = threading.Event()

@@ -123,7 +123,7 @@ def test_a_context_parameter_needs_no_annotation_when_it_is_called_ctx() -> None
     assert list(tool(look).schema["properties"]) == ["city"]
 
 
-async def test_a_plain_function_runs_in_a_thread_of_its_own() -> None:
+async def test_a_plain_function_runs_in_its_own_thread() -> None:
     @tool
     def where(ctx: Context) -> list[object]:
         """Where."""
@@ -168,7 +168,7 @@ def test_options_of_the_decorator() -> None:
     assert send_mail.paths == ("attachment",)
 
 
-def test_effects_may_depend_on_the_parameters_and_are_anything_when_not_told() -> None:
+def test_effects_may_depend_on_the_parameters_and_default_to_any() -> None:
     def effects_of(params: Any, _ctx: Context) -> list[Effect]:
         return [Effect("write", f"file:{params.path}")]
 
@@ -238,7 +238,7 @@ def shared_default(cities: list[str] = ["Oslo"]) -> None:  # noqa: B006
         (shared_default, "shared_default: invalid parameters"),
     ],
 )
-def test_a_function_that_cannot_be_a_tool_says_why_at_once(
+def test_a_function_that_cannot_be_a_tool_is_an_error_with_the_reason(
     function: Callable[..., object], words: str
 ) -> None:
     with pytest.raises(SchemaError, match=words):
@@ -252,7 +252,7 @@ def test_bad_names_are_refused(name: str) -> None:
         Tool(name, "A tool.", {}, nothing)
 
 
-def test_a_tool_cannot_be_changed_but_wrapped() -> None:
+def test_a_tool_is_immutable_but_can_be_copied() -> None:
     made = Tool("a", "A tool.", {}, nothing)
     with pytest.raises(FrozenInstanceError):
         made.name = "b"  # type: ignore[misc]
@@ -290,7 +290,7 @@ def test_defaults_are_what_the_schema_says(schema: dict[str, Any], defaults: obj
         {"properties": {"a": {"pattern": "(x)\\1"}}},
     ],
 )
-def test_a_schema_that_cannot_be_used_is_told_by_the_tools_name(schema: dict[str, Any]) -> None:
+def test_an_unusable_schema_is_an_error_with_the_name_of_the_tool(schema: dict[str, Any]) -> None:
     with pytest.raises(SchemaError, match=r"^probe: the parameter schema is invalid"):
         _ = Tool("probe", "A tool.", schema, nothing).validator
 
@@ -305,14 +305,14 @@ class Launch(msgspec.Struct, forbid_unknown_fields=True, rename="camel"):
 HIDING = Tool("launch", "Launch.", Launch, nothing, hidden=frozenset({"place", "oldName"}))
 
 
-def test_what_is_hidden_is_not_offered_but_part_of_the_schema() -> None:
+def test_hidden_parameters_are_not_offered_but_part_of_the_schema() -> None:
     assert list(HIDING.offered["properties"]) == ["command", "yieldMs"]
     assert list(HIDING.schema["properties"]) == ["command", "place", "yieldMs", "oldName"]
     left_out: dict[str, Any] = {"properties": {}}
     assert HIDING.offered | left_out == HIDING.schema | left_out
 
 
-def test_what_is_hidden_is_not_offered_as_required() -> None:
+def test_hidden_parameters_are_not_offered_as_required() -> None:
     schema = {"properties": {"a": {}, "b": {}, "c": {}}, "required": ["a", "b", "elsewhere"]}
     made = Tool("a", "A tool.", schema, nothing, hidden=frozenset({"b", "c"}))
     assert made.offered["required"] == ["a", "elsewhere"]
@@ -322,7 +322,7 @@ def test_what_is_hidden_is_not_offered_as_required() -> None:
 
 
 @pytest.mark.parametrize("required", [{}, {"required": None}])
-def test_a_schema_that_requires_nothing_goes_on_doing_so(required: dict[str, Any]) -> None:
+def test_a_schema_without_required_parameters_stays_so(required: dict[str, Any]) -> None:
     schema = {"properties": {"a": {}, "b": {}}, **required}
     made = Tool("a", "A tool.", schema, nothing, hidden=frozenset({"b"}))
     assert made.offered == {"type": "object", "properties": {"a": {}}, **required}
@@ -337,7 +337,7 @@ def test_a_schema_that_requires_nothing_goes_on_doing_so(required: dict[str, Any
         ({}, {"b"}),
     ],
 )
-def test_where_nothing_is_hidden_the_schema_itself_is_offered(
+def test_without_hidden_parameters_the_schema_itself_is_offered(
     schema: dict[str, Any], hidden: set[str]
 ) -> None:
     made = Tool("a", "A tool.", schema, nothing, hidden=frozenset(hidden))
@@ -345,7 +345,7 @@ def test_where_nothing_is_hidden_the_schema_itself_is_offered(
 
 
 @pytest.mark.parametrize("name", ["oldName", "old_name"])
-async def test_what_is_hidden_is_understood_and_checked_like_the_rest(name: str) -> None:
+async def test_hidden_parameters_are_accepted_and_checked_like_others(name: str) -> None:
     async def show(params: Launch, _ctx: Context) -> str:
         return params.old_name
 

@@ -41,7 +41,7 @@ SCHEMA = Tool(
 CTX = Context("1", Scope(), "/")
 
 
-def test_an_action_that_is_off_is_not_advertised_and_the_tool_itself_is_unchanged() -> None:
+def test_a_disabled_action_is_not_advertised_and_the_tool_is_unchanged() -> None:
     limited = without_actions(STRUCT, {"kill"}, "no killing")
     assert limited.schema["properties"]["action"] == {"enum": ["list"]}
     assert STRUCT.schema["properties"]["action"]["enum"] == ["kill", "list"]
@@ -49,7 +49,7 @@ def test_an_action_that_is_off_is_not_advertised_and_the_tool_itself_is_unchange
     assert limited.name == "jobs"
 
 
-async def test_an_action_that_is_off_is_refused_and_the_others_run() -> None:
+async def test_a_disabled_action_is_refused_and_the_others_run() -> None:
     for tool in (STRUCT, SCHEMA):
         limited = without_actions(tool, frozenset({"kill"}), "no killing")
         with pytest.raises(ToolAuthorizationError, match="'kill' of 'jobs' is disabled: no"):
@@ -59,7 +59,7 @@ async def test_an_action_that_is_off_is_refused_and_the_others_run() -> None:
         assert (await call(run, CallRequest("jobs", {"action": "kill"}))).is_error
 
 
-async def test_leaving_the_action_out_does_not_bring_back_a_default_that_is_off() -> None:
+async def test_omitting_the_action_does_not_use_a_disabled_default() -> None:
     limited = without_actions(STRUCT, {"kill"}, "no killing")
     result = await call(Run({"jobs": limited}, "/"), CallRequest("jobs", {}))
     assert result.details["status"] == "blocked"
@@ -75,12 +75,12 @@ def test_effects_are_still_those_of_the_tool() -> None:
     assert list(without_actions(SCHEMA, {"kill"}, "").effects({}, CTX)) == [Effect("write")]
 
 
-def test_actions_can_be_switched_off_one_after_the_other() -> None:
+def test_actions_can_be_disabled_one_after_the_other() -> None:
     twice = without_actions(without_actions(SCHEMA, {"kill"}, ""), {"list"}, "")
     assert twice.schema["properties"]["action"]["enum"] == [3]
 
 
-def test_what_is_hidden_stays_hidden_when_an_action_is_switched_off() -> None:
+def test_hidden_parameters_stay_hidden_when_an_action_is_disabled() -> None:
     hiding = replace(STRUCT, hidden=frozenset({"sessionId"}), needs={"sessionId": "other"})
     limited = without_actions(hiding, {"kill"}, "")
     assert limited.offered["properties"] == {"action": {"enum": ["list"]}}

@@ -64,10 +64,10 @@ class NotingWorker:
         outcome: Outcome = found
         return outcome
 
-    async def deliver(self, job: Job, run: CronRun, text: str, place: Destination) -> str:
+    async def deliver(self, job: Job, run: CronRun, text: str, destination: Destination) -> str:
         if self.undeliverable:
             raise ToolError(self.undeliverable)
-        self.sent.append((place.to or place.mode, text))
+        self.sent.append((destination.to or destination.mode, text))
         return "receipt"
 
     def tell(self, action: str, row: JobRow, run: CronRun | None = None) -> None:

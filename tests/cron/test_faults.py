@@ -350,7 +350,7 @@ async def test_what_was_chosen_while_the_clock_was_ahead_does_not_hold_a_job_up(
     assert row.next_ms == START_MS + 5 * HOUR
 
 
-def test_what_is_not_settled_is_not_forgotten(tmp_path: Path) -> None:
+def test_unsettled_runs_are_not_deleted(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     id_ = bench.add(every="1h")
     with bench.store.owning() as owner:
@@ -368,7 +368,7 @@ def test_what_is_not_settled_is_not_forgotten(tmp_path: Path) -> None:
     assert {run.id for run in bench.store.history()[0]} == {"0", "last"}
 
 
-def test_a_store_on_a_full_disk_says_so(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.add(every="1h")
     with bench.store._database.using() as db:

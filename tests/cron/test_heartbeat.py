@@ -68,7 +68,7 @@ def given(settings: dict[str, Any] | None = None, **changes: Any) -> BeatFacts:
         ("1.5 is a number", False),
     ],
 )
-def test_what_makes_a_file_empty(text: str, expected: bool) -> None:
+def test_a_file_without_instructions_counts_as_empty(text: str, expected: bool) -> None:
     assert is_empty(text) is expected
 
 

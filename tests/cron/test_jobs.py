@@ -148,7 +148,7 @@ def test_defaults_depend_on_what_is_asked_for() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_named(raw: dict[str, Any], words: str) -> None:
+def test_invalid_fields_are_named(raw: dict[str, Any], words: str) -> None:
     assert words in why_not(raw)
 
 

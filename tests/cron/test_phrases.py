@@ -91,7 +91,7 @@ def cron(expr: str, tz: str = ZONE, stagger_ms: int | None = None) -> CronExpr:
         ("noon UTC", at("2026-11-18T12:00Z")),
     ],
 )
-def test_what_is_understood(text: str, expected: Schedule) -> None:
+def test_phrases_become_schedules(text: str, expected: Schedule) -> None:
     assert read_phrase(text, NOW, ZONE) == expected
     assert read_phrase(describe(expected), NOW) == expected
 
@@ -164,7 +164,7 @@ zones = st.sampled_from(["UTC", ZONE, "America/Argentina/Buenos_Aires", "Etc/GMT
         st.builds(CronExpr, expressions, zones, st.none() | st.integers(0, 86_400_000)),
     )
 )
-def test_what_is_described_is_read_back(schedule: Schedule) -> None:
+def test_descriptions_are_read_back(schedule: Schedule) -> None:
     assert read_phrase(describe(schedule), NOW, "Asia/Tokyo") == schedule
 
 

@@ -95,7 +95,7 @@ def ms(text: str) -> int:
         ),
     ],
 )
-def test_what_is_read(raw: dict[str, Any], expected: Schedule) -> None:
+def test_schedules_are_read_in_every_form(raw: dict[str, Any], expected: Schedule) -> None:
     read = read_schedule(raw, NOW)
     assert read == expected
     assert read_schedule(write_schedule(read), NOW) == expected
@@ -180,7 +180,7 @@ def test_what_is_read(raw: dict[str, Any], expected: Schedule) -> None:
         ({"kind": "stream", "command": ["a"], "maxBatchBytes": "9m"}, "whole number of bytes"),
     ],
 )
-def test_what_is_refused(raw: dict[str, Any], problem: str) -> None:
+def test_invalid_schedules_are_refused(raw: dict[str, Any], problem: str) -> None:
     with pytest.raises(ToolInputError) as error:
         read_schedule(raw, NOW)
     assert problem in str(error.value)
@@ -233,7 +233,7 @@ def test_the_zone_of_the_host_is_fixed_when_a_job_is_read(monkeypatch: pytest.Mo
     assert next_after(schedule, NOW) == ms("2026-11-18T08:05Z")
 
 
-def test_what_clients_see() -> None:
+def test_schedules_are_written_for_clients() -> None:
     assert write_schedule(At(NOW)) == {"kind": "at", "at": "2026-11-18T02:00:00Z"}
     assert write_schedule(Every(5_000)) == {"kind": "every", "everyMs": 5_000, "anchorMs": 0}
     assert write_schedule(CronExpr("@daily", "UTC", 0)) == {

@@ -155,7 +155,7 @@ async def test_a_job_does_not_overlap_itself_and_late_slots_coalesce(tmp_path: P
     assert reasons <= {"coalesced"}
 
 
-async def test_a_job_may_overlap_itself_if_it_says_so(tmp_path: Path) -> None:
+async def test_a_job_may_overlap_itself_if_configured(tmp_path: Path) -> None:
     bench, gate = Bench(tmp_path), asyncio.Event()
 
     async def slow() -> Outcome:
@@ -240,7 +240,7 @@ async def test_alerts_go_on_with_a_cooldown_if_they_are_enabled(tmp_path: Path) 
     assert [text.count("times in a row") for _, text in bench.worker.sent] == [0, 1, 1]
 
 
-async def test_failures_are_reported_where_the_job_says_else_where_the_settings_say(
+async def test_failures_are_reported_as_the_job_or_else_the_settings_say(
     tmp_path: Path,
 ) -> None:
     bench = Bench(tmp_path, Cron(failure_alert=FailureAlert(mode="announce", to="alerts")))
@@ -381,7 +381,7 @@ async def test_nothing_runs_while_jobs_are_disabled(tmp_path: Path) -> None:
     assert bench.worker.done == []
 
 
-async def test_what_a_dead_process_left_is_interrupted_or_begun_again(tmp_path: Path) -> None:
+async def test_runs_of_a_dead_process_are_interrupted_or_restarted(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     ids = [
         bench.add(name=name, every="1h", delivery="announce")
@@ -427,7 +427,7 @@ async def test_what_a_dead_process_left_is_interrupted_or_begun_again(tmp_path: 
     assert any("its process ended" in text for _, text in bench.worker.sent)
 
 
-async def test_an_interrupted_job_runs_again_if_it_says_so(tmp_path: Path) -> None:
+async def test_an_interrupted_job_runs_again_if_configured(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     id_ = bench.add(every="1h", retryInterrupted=True)
     row = bench.store.get(id_)

@@ -50,7 +50,7 @@ class Ground:
         self._changes = changes
 
     def build(self) -> None:
-        """As it was at first."""
+        """Create the initial files."""
         shutil.rmtree(self.ws, ignore_errors=True)
         if self._saved.exists():
             shutil.copytree(self._saved, self.ws)
@@ -78,7 +78,7 @@ class Ground:
         ).commit(self._changes, frozenset())
 
     def watchers(self) -> list[int]:
-        """The programs that watch over a change here."""
+        """The watcher processes of a change."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -230,7 +230,7 @@ def points_of_commit(ground: Ground) -> list[int]:
 
 
 def at_every_point_with_the_watcher(ground: Ground, stride: int) -> None:
-    """Both are killed; the next one who comes along settles it."""
+    """Both processes are killed; the next one that opens the workspace recovers."""
     old, new = outcomes(ground)
     for point in points_of_commit(ground)[::-stride]:
         killed_with_the_watcher(ground, point)
@@ -245,7 +245,7 @@ def killed_with_the_watcher(ground: Ground, point: int) -> None:
 
 
 def at_every_point_of_the_recovery(ground: Ground, stride: int) -> None:
-    """Both are killed, and so is the one who settles it, at every point; a third one does."""
+    """Both processes and the recovering one are killed at every point; a third one recovers."""
     old, new = outcomes(ground)
     for point in points_of_commit(ground)[::-stride]:
         killed_with_the_watcher(ground, point)

@@ -33,7 +33,7 @@ while True:
 
 @dataclass
 class Tally:
-    """How the attempts ended, by what was said."""
+    """How many attempts had which outcome."""
 
     done: int = 0
     refused: int = 0

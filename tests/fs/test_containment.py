@@ -75,7 +75,7 @@ BOTH = pytest.mark.parametrize("opener", [containment._openat2, containment._ope
 
 @BOTH
 @pytest.mark.parametrize("path", ["dir/f", "./dir/f", "dir//f", "dir/./f", "dir/deep/../f"])
-def test_what_is_inside_opens(tree: Path, opener: Opener, path: str) -> None:
+def test_files_inside_the_root_open(tree: Path, opener: Opener, path: str) -> None:
     if opener is containment._open_by_hand and ".." in path:
         with pytest.raises(OSError, match="goes up"):
             read_by(opener, tree, path)
@@ -99,7 +99,7 @@ def test_what_is_inside_opens(tree: Path, opener: Opener, path: str) -> None:
         "absolute",
     ],
 )
-def test_what_leads_outside_does_not_open(tree: Path, opener: Opener, path: str) -> None:
+def test_paths_that_lead_outside_do_not_open(tree: Path, opener: Opener, path: str) -> None:
     with pytest.raises(OSError):  # noqa: PT011  # which error differs, none opens
         read_by(opener, tree, path)
 
@@ -138,7 +138,7 @@ def test_directories_that_may_only_be_passed_through_are(tree: Path, opener: Ope
 
 
 @BOTH
-def test_absolute_paths_mean_nothing_below_a_root(tree: Path, opener: Opener) -> None:
+def test_absolute_paths_are_refused_below_a_root(tree: Path, opener: Opener) -> None:
     with pytest.raises(OSError):  # noqa: PT011
         read_by(opener, tree, "/etc/passwd")
 
@@ -158,7 +158,7 @@ def test_leaving_is_refused_in_plain_words(tree: Path, path: str) -> None:
     assert caught.value.reason == "outside-workspace"
 
 
-def test_other_failures_stay_what_they_are(tree: Path) -> None:
+def test_other_errors_are_raised_unchanged(tree: Path) -> None:
     with pytest.raises(FileNotFoundError):
         read_inside(tree, "missing")
     with pytest.raises(NotADirectoryError):
@@ -214,7 +214,7 @@ def test_a_directory_moved_out_while_it_is_walked_shows_nothing_of_the_outside(
 
 @pytest.fixture
 def forgotten() -> Iterator[None]:
-    """What is known of the kernel is asked anew."""
+    """Forget what was detected about the kernel."""
     containment._has_openat2.cache_clear()
     yield
     containment._has_openat2.cache_clear()
@@ -267,7 +267,7 @@ def test_other_systems_do_without_it(tree: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("forgotten")
 @pytest.mark.parametrize("system", ["Linux", "Darwin"])
-def test_open_files_of_the_process_are_never_gone_through(
+def test_paths_through_open_file_descriptors_are_refused(
     tree: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     monkeypatch.setattr(os, "uname", lambda: on(system))
@@ -336,7 +336,7 @@ def test_absolute_paths_elsewhere_are_outside(
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "x" * 5_000, "\ud800", "file://host/a", "file:%2fa"])
-def test_what_cannot_be_a_path_is_the_callers_mistake(tree: Path, path: str) -> None:
+def test_an_invalid_path_is_an_input_error(tree: Path, path: str) -> None:
     with pytest.raises(ToolInputError) as caught:
         relative_path(path, str(tree))
     assert not isinstance(caught.value, ToolAuthorizationError)

@@ -51,7 +51,7 @@ def test_the_encoding_of_a_text_is_found_out(subtests: pytest.Subtests) -> None:
             assert detect(data) == encoding
 
 
-def test_what_is_not_text_is_told_from_it(subtests: pytest.Subtests) -> None:
+def test_binary_data_has_no_encoding(subtests: pytest.Subtests) -> None:
     for data in [
         b"\0",
         b"text\0text",
@@ -65,7 +65,7 @@ def test_what_is_not_text_is_told_from_it(subtests: pytest.Subtests) -> None:
             assert detect(data) is None
 
 
-def test_only_the_beginning_is_looked_at() -> None:
+def test_only_the_beginning_is_examined() -> None:
     assert detect(b"x" * LOOK + b"\0\xff") == Encoding("utf-8")
 
 
@@ -90,7 +90,7 @@ def test_encodings_have_many_names(name: str, found: str) -> None:
         *("unicode_escape", "raw_unicode_escape", "utf-8\0", "../x", "é", "a" * 10_000, "aliases"),
     ],
 )
-def test_what_is_not_an_encoding_of_files_is_refused(name: str) -> None:
+def test_unknown_encodings_are_refused(name: str) -> None:
     with pytest.raises(ToolInputError, match="is not a text encoding"):
         find_codec(name)
 
@@ -123,7 +123,7 @@ def test_a_text_keeps_the_encoding_it_has(name: str, text: str) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_whatever_is_taken_for_text_becomes_the_same_bytes_again(data: bytes) -> None:
+def test_decoded_text_encodes_to_the_same_bytes(data: bytes) -> None:
     try:
         text, encoding = decode_whole(data, "f")
     except ToolInputError:

@@ -49,7 +49,7 @@ def test_files_are_found_below_but_not_through_links_or_pipes(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "command", ["cat .env", "cat < .env", "cut -d= -f2 .env", "rev .env | rev"]
 )
-async def test_what_commands_print_is_masked(command: str, workspace: Path) -> None:
+async def test_output_of_commands_is_masked(command: str, workspace: Path) -> None:
     (workspace / ".env").write_text(f"API_KEY={VALUE}\nDEBUG=1\n")
     async with open_kit(workspace) as kit:
         result = await kit.call("exec", {"command": command})

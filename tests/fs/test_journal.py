@@ -63,7 +63,7 @@ def test_whenever_it_is_killed_all_of_many_files_are_changed_or_none(
 @slow
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["user", "poor-user"])
-def test_what_someone_changes_after_a_crash_stays(tmp_path: Path, kind: str) -> None:
+def test_changes_made_after_a_crash_are_kept(tmp_path: Path, kind: str) -> None:
     ends = crash(kind, tmp_path, 1 if FULL else 10)
     assert len(ends) > (50 if FULL else 15)
     wrong = [each for each in ends if each["ended"] != "kept" or each["left"]]
@@ -133,7 +133,7 @@ def test_a_failing_step_takes_everything_back(
     assert open_handles() <= handles
 
 
-def test_a_failing_step_says_which_file_it_was(ws: Path, journals: Path) -> None:
+def test_a_failing_step_names_the_file(ws: Path, journals: Path) -> None:
     with (
         just_before(*AT_THE_DELETION, fail(errno.ENOSPC)),
         pytest.raises(ToolError, match=f"'{ws}/c' cannot be changed: no space left on device"),
@@ -162,9 +162,7 @@ def test_a_file_that_someone_changes_meanwhile_is_kept_and_the_others_are_taken_
     assert os.listdir(journals) == []
 
 
-def test_content_that_someone_changed_while_it_waited_is_not_put_in_place(
-    ws: Path, journals: Path
-) -> None:
+def test_staged_content_that_was_changed_is_not_moved_into_place(ws: Path, journals: Path) -> None:
     before = snapshot(ws)
 
     def interfere() -> None:
@@ -177,7 +175,7 @@ def test_content_that_someone_changed_while_it_waited_is_not_put_in_place(
     assert snapshot(ws) == before
 
 
-def test_a_directory_that_becomes_a_link_meanwhile_leads_nowhere(
+def test_a_directory_replaced_by_a_link_is_not_followed(
     ws: Path, journals: Path, tmp_path: Path
 ) -> None:
     """Not when a step is done, not when it is taken back, not when that is tried again."""
@@ -221,7 +219,7 @@ def test_a_directory_that_is_gone_is_not_waited_for(ws: Path, journals: Path) ->
     assert os.listdir(journals) == []
 
 
-def test_without_a_watcher_the_work_is_done_all_the_same(ws: Path, journals: Path) -> None:
+def test_without_a_watcher_the_changes_are_still_made(ws: Path, journals: Path) -> None:
     with just_before("subprocess.Popen", "", fail(errno.EAGAIN)):
         change(ws, journals)
     assert snapshot(ws)["a"] == "new"
@@ -256,7 +254,7 @@ def leave_behind(ws: Path, journals: Path) -> Iterator[tuple[Path, int]]:
         os.close(one.fd)
 
 
-def test_who_is_still_at_work_is_not_disturbed(
+def test_recovery_leaves_a_running_transaction_alone(
     ws: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_PATIENCE_S", 0.05)
@@ -269,7 +267,7 @@ def test_who_is_still_at_work_is_not_disturbed(
     assert not [name for name in snapshot(ws) if ".clawkit-" in name]
 
 
-def test_who_is_nearly_done_is_waited_for(
+def test_recovery_waits_for_a_transaction_that_is_about_to_end(
     ws: Path, journals: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clawkit.fs.journal._PATIENCE_S", 60.0)
@@ -287,9 +285,7 @@ def test_who_is_nearly_done_is_waited_for(
     assert not file.exists()
 
 
-async def test_what_was_left_behind_is_settled_before_anything_is_looked_at(
-    ws: Path, journals: Path
-) -> None:
+async def test_every_operation_recovers_left_over_journals_first(ws: Path, journals: Path) -> None:
     for look in ("list", "open", "start", "change"):
         with leave_behind(ws, journals):
             pass
@@ -327,7 +323,7 @@ def plant(journals: Path, ws: Path, **other: Any) -> Path:
 
 
 def test_a_journal_in_a_safe_place_is_trusted(ws: Path, journals: Path) -> None:
-    """Or the tests below would show nothing."""
+    """Otherwise the tests below would prove nothing."""
     plant(journals, ws)
     recover(str(journals))
     assert not (ws / "a").exists()
@@ -399,7 +395,7 @@ def test_a_step_that_does_not_fit_is_not_done(
         b"d\n" + b"9" * 10_000 + b"\n",
     ],
 )
-def test_a_damaged_journal_does_no_harm_and_goes_away(
+def test_a_damaged_journal_is_removed_without_changes(
     ws: Path, journals: Path, content: bytes
 ) -> None:
     before = snapshot(ws)
@@ -412,7 +408,7 @@ def test_a_damaged_journal_does_no_harm_and_goes_away(
     assert not file.exists()
 
 
-def test_a_journal_that_lost_a_line_is_only_taken_back(ws: Path, journals: Path) -> None:
+def test_a_journal_that_lost_a_line_is_rolled_back(ws: Path, journals: Path) -> None:
     file = plant(journals, ws)
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join((*lines[:3], "damaged\n", "3\n")))

@@ -85,7 +85,7 @@ async def test_the_workspace_may_be_a_link_and_reached_by_both_names(
         "~/x",
     ],
 )
-async def test_what_is_outside_is_refused(
+async def test_paths_outside_are_refused(
     place: Path, tmp_path: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/root-of-nobody")
@@ -113,7 +113,7 @@ async def test_a_file_with_a_second_name_may_come_from_outside_and_is_refused(
         assert await read(files, "hard") == "SECRET"
 
 
-async def test_held_to_nothing_every_path_opens(
+async def test_without_a_limit_every_path_opens(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -137,7 +137,7 @@ async def test_held_to_nothing_every_path_opens(
     assert (tmp_path / "more" / "x").read_bytes() == b"x"
 
 
-async def test_held_to_nothing_a_path_is_read_and_written_at_the_same_place(
+async def test_without_a_limit_reading_and_writing_use_the_same_file(
     place: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "outside" / "deep").mkdir()
@@ -207,7 +207,7 @@ async def test_only_directories_are_listed(kinds: Path) -> None:
             await files.list(path)
 
 
-async def test_a_listing_says_what_each_name_is_in_byte_order(kinds: Path) -> None:
+async def test_a_listing_has_the_kind_of_each_name_in_byte_order(kinds: Path) -> None:
     (kinds / "link").symlink_to("/etc")
     (kinds / "gone").symlink_to("nowhere")
     (kinds / "Z").touch()
@@ -250,14 +250,16 @@ async def test_a_listing_says_what_each_name_is_in_byte_order(kinds: Path) -> No
         ("a\0b", "is not a usable path"),
     ],
 )
-async def test_what_cannot_be_opened_says_why(place: Path, path: str, words: str) -> None:
+async def test_a_file_that_cannot_be_opened_is_an_error_with_the_reason(
+    place: Path, path: str, words: str
+) -> None:
     (place / "abs").symlink_to(place / "dir")
     message = await refuse(LocalFileSystem(str(place)), path)
     assert words in message
     assert "Errno" not in message
 
 
-async def test_names_that_read_the_same_are_told_apart_from_near_ones(place: Path) -> None:
+async def test_an_error_lists_names_that_look_the_same(place: Path) -> None:
     (place / "dir" / "Screenshot 9\u202fPM.png").touch()
     with pytest.raises(NotFoundError) as caught:
         await read(LocalFileSystem(str(place)), "dir/Screenshot 9 PM.png")
@@ -272,7 +274,7 @@ async def test_names_near_a_missing_one_are_never_looked_for_outside(place: Path
     assert "near names" not in str(caught.value)
 
 
-def test_what_may_not_be_read_says_so(place: Path) -> None:
+def test_an_unreadable_file_is_an_error_with_the_reason(place: Path) -> None:
     (place / "dir" / "f").chmod(0)
     (place / "dir2").mkdir(mode=0o300)
     (place / "closed").mkdir(mode=0o0)
@@ -299,14 +301,14 @@ def test_what_may_not_be_read_says_so(place: Path) -> None:
     )
 
 
-async def test_what_fails_while_it_is_read_says_so() -> None:
+async def test_an_error_during_reading_is_reported() -> None:
     files = LocalFileSystem("/proc/self")
     before = open_handles()
     assert await refuse(files, "mem") == "'mem' cannot be read: input/output error"
     assert open_handles() <= before + 1  # the root's, which is kept
 
 
-async def test_a_workspace_that_is_gone_says_so(tmp_path: Path) -> None:
+async def test_a_missing_workspace_is_an_error(tmp_path: Path) -> None:
     files = LocalFileSystem(str(tmp_path / "gone"))
     assert "cannot be opened" in await refuse(files, "a")
     with pytest.raises(ToolInputError, match="cannot be opened"):
@@ -325,7 +327,7 @@ async def test_a_disk_mounted_inside_is_a_part_of_the_workspace(place: Path) -> 
         assert await read(files, "disk/f") == "new"
 
 
-async def test_what_could_not_be_put_back_is_tried_again_before_a_file_is_read(
+async def test_a_failed_rollback_is_repeated_before_a_file_is_read(
     place: Path, tmp_path: Path
 ) -> None:
     files = LocalFileSystem(str(place), journals=str(tmp_path / "journals"))
@@ -397,7 +399,7 @@ async def test_no_handle_is_left_open_when_no_one_waits_for_it_any_more(place: P
             await asyncio.sleep(0.01)
 
 
-async def test_the_event_loop_goes_on_while_files_are_looked_at(place: Path) -> None:
+async def test_the_event_loop_runs_while_files_are_examined(place: Path) -> None:
     for number in range(3_000):
         (place / "dir" / f"{number}").touch()
     files = LocalFileSystem(str(place))

@@ -151,7 +151,7 @@ def test_words_that_look_like_magic_are_text(subtests: pytest.Subtests) -> None:
             assert identify(text) is None
 
 
-def test_any_beginning_can_be_looked_at() -> None:
+def test_any_data_can_be_examined() -> None:
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w") as tar:
         tar.add(__file__, arcname="x.py")
@@ -159,5 +159,5 @@ def test_any_beginning_can_be_looked_at() -> None:
     assert all(identify(data[:size]) is None for size in range(257))
 
 
-def test_pictures_have_limits_of_their_own() -> None:
+def test_pictures_have_their_own_limits() -> None:
     assert replace(ImageLimits(max_side=800), max_bytes=1) == ImageLimits(800, 1)

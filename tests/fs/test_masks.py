@@ -1,4 +1,4 @@
-"""Masks must not take the place of the secrets that they stand for."""
+"""Masks must not be written in place of the secrets that they hide."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def test_the_ends_of_a_secret_are_found_without_the_file() -> None:
     ],
 )
 @pytest.mark.parametrize("before", [None, "", "# Title\nsome text\n"])
-def test_asterisks_and_ellipses_that_stand_for_nothing_pass(text: str, before: str | None) -> None:
+def test_asterisks_and_ellipses_that_are_not_masks_are_accepted(
+    text: str, before: str | None
+) -> None:
     assert not find_masks(before, text, REDACTOR)
 
 
@@ -113,12 +115,12 @@ def test_masks_that_the_file_holds_itself_pass() -> None:
     assert not find_masks(before, before.replace("TOKEN", "KEY_TOKEN"), REDACTOR)
 
 
-def test_only_the_first_few_are_told() -> None:
+def test_only_the_first_few_masks_are_reported() -> None:
     before = "".join(f"K{n}_TOKEN=secret{n}\n" for n in range(50))
     assert len(find_masks(before, REDACTOR.strict(before), REDACTOR, env=True)) == 5
 
 
-async def test_the_refusal_names_the_lines_and_what_to_do() -> None:
+async def test_the_refusal_names_the_lines_and_the_remedy() -> None:
     before, after = "\nAPI_KEY=secret-1\n", "\nAPI_KEY=***\n"
     with pytest.raises(ToolInputError, match=r"line 2 \('\*\*\*' for 'API_KEY'\).*Use edit"):
         await refuse_masks(before, after, REDACTOR, path=".env", env=True)
@@ -166,7 +168,7 @@ def test_a_part_of_a_text_is_masked_like_the_whole() -> None:
         assert hide_keys("".join(lines), start, stop) == "".join(whole[first:last])
 
 
-def test_the_first_mask_of_a_text_is_told() -> None:
+def test_the_first_mask_of_a_text_is_reported() -> None:
     assert first_mask("a=*** b=abcdef…wxyz") == "***"
     assert first_mask("b=abcdef…wxyz") == "abcdef…wxyz"
     assert first_mask("b=**** …") == ""
@@ -187,6 +189,6 @@ def test_whole_values_of_settings_are_masked_line_for_line(subtests: pytest.Subt
             assert mask_env(text, Redactor()) == shown
 
 
-def test_of_a_part_of_a_file_of_settings_only_names_are_shown() -> None:
+def test_a_part_of_a_settings_file_is_shown_without_values() -> None:
     part = "rest of a secret\n# comment\n\nexport MODE=dev\nEMPTY="
     assert mask_settings(part) == "***\n# comment\n\nexport MODE=***\nEMPTY="

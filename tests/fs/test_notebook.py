@@ -61,7 +61,7 @@ def test_errors_are_shown_without_colours() -> None:
     assert "E: v" in str(text_of(cell("code", "x", error | {"traceback": []})))
 
 
-def test_a_long_output_is_cut_and_says_so() -> None:
+def test_a_long_output_is_cut_with_a_notice() -> None:
     text = str(text_of(cell("code", "x", {"output_type": "stream", "text": "y" * 3_000})))
     assert "y" * MAX_OUTPUT + f"\n[{3_000 - MAX_OUTPUT} more characters not shown]" in text
     assert "y" * (MAX_OUTPUT + 1) not in text
@@ -75,7 +75,7 @@ def test_a_notebook_may_begin_with_a_mark_and_have_no_cells() -> None:
     assert notebook_text(b'\xef\xbb\xbf{"cells": []}') == "[a notebook without cells]\n"
 
 
-def test_what_is_not_a_notebook_is_left_alone(subtests: pytest.Subtests) -> None:
+def test_files_that_are_not_notebooks_are_left_alone(subtests: pytest.Subtests) -> None:
     for data in [
         b"",
         b"text",

@@ -1,4 +1,4 @@
-"""Pages of text: together they are the file, whatever it is made of."""
+"""Pages of text: joined together they are the file, whatever its content."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_the_pages_together_are_the_text(
 
 
 @given(st.binary(max_size=200), st.integers(1, 5), st.integers(12, 40))
-def test_bytes_that_mean_nothing_do_not_shift_the_pages(
+def test_undecodable_bytes_do_not_shift_the_pages(
     data: bytes, max_lines: int, max_weight: int
 ) -> None:
     data = data.removeprefix(b"\xef\xbb\xbf") + b"\n"
@@ -175,7 +175,7 @@ async def test_line_ends_are_shown_as_newlines(data: bytes, text: str, endings: 
     assert (page.text, page.endings) == (text, endings)
 
 
-async def test_a_line_too_long_for_a_page_is_cut_and_its_length_told() -> None:
+async def test_a_line_too_long_for_a_page_is_cut_with_its_length() -> None:
     data = ("é" * 100 + "\nnext\n").encode()
     page = await take(data, max_weight=50)
     assert (page.text, page.next) == ("é" * 25, (1, 25))
@@ -208,7 +208,7 @@ async def test_an_empty_text_has_no_lines() -> None:
     assert (await take(b"\xef\xbb\xbf", Encoding("utf-8", b"\xef\xbb\xbf"))).lines == 0
 
 
-async def test_damage_is_told_only_when_it_is_shown() -> None:
+async def test_undecodable_bytes_are_reported_only_if_shown() -> None:
     data = b"fine\nca\xff\n"
     assert (await take(data)).damaged
     assert (await take(data)).text == "fine\nca\ufffd"

@@ -17,7 +17,7 @@ def explain(place: str, existing: Iterable[str] = ()) -> str:
     return Protection().explain(place, lambda path: fold_path(path) in there)
 
 
-def test_what_makes_git_run_things_is_protected(subtests: pytest.Subtests) -> None:
+def test_files_that_make_git_run_programs_are_protected(subtests: pytest.Subtests) -> None:
     for path in [
         ".git/config",
         ".git/config.worktree",
@@ -65,7 +65,9 @@ def test_what_makes_git_run_things_is_protected(subtests: pytest.Subtests) -> No
             assert "git takes settings or programs to run" in explain(f"/ws/{path}")
 
 
-def test_what_makes_other_programs_run_things_is_protected(subtests: pytest.Subtests) -> None:
+def test_files_that_make_other_programs_run_programs_are_protected(
+    subtests: pytest.Subtests,
+) -> None:
     for path, why in [
         (".git/info/attributes", "git takes"),
         (".git/info", "git takes"),
@@ -208,7 +210,7 @@ def test_a_repository_of_any_name_cannot_be_made_step_by_step(order: tuple[int, 
 
 
 @pytest.mark.parametrize("first", ["HEAD", "commondir"])
-def test_nor_one_that_takes_the_rest_from_elsewhere(first: str) -> None:
+def test_a_file_that_completes_a_repository_is_protected(first: str) -> None:
     second = {"HEAD": "commondir", "commondir": "HEAD"}[first]
     assert explain(f"/ws/x/{first}") == ""
     assert "treats as a repository" in explain(f"/ws/x/{second}", [f"/ws/x/{first}"])
@@ -276,7 +278,7 @@ def protection() -> Protection:
         ("/home/u/.clawkit/ws/.git/config", True),
     ],
 )
-def test_what_is_clawkits_own_is_protected(
+def test_clawkits_own_files_are_protected(
     protection: Protection, place: str, is_protected: bool
 ) -> None:
     assert bool(protection.explain(place)) is is_protected

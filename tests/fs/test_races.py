@@ -1,4 +1,4 @@
-"""Nothing outside is reached, whatever is swapped while a path is looked up."""
+"""No file outside is reached while directories are replaced during a lookup."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Race = Callable[[Path, int], Awaitable[Tally]]
 
 
 async def raced(race: Race, place: Path, count: int) -> None:
-    """Both sides of the race were seen: otherwise it shows nothing. A busy machine may take several
-    rounds for that."""
+    """Both outcomes of the race must occur; otherwise it proves nothing. On a busy machine this
+    may take several rounds."""
     done = refused = 0
     for number in range(20):
         tally = await race(place / str(number), count)
@@ -41,7 +41,7 @@ async def test_no_race_changes_anything_outside(tmp_path: Path) -> None:
     await raced(race_changes, tmp_path, scaled(1_000))
 
 
-async def test_nor_where_the_kernel_does_not_help(tmp_path: Path) -> None:
+async def test_races_do_not_escape_without_help_of_the_kernel(tmp_path: Path) -> None:
     with resolving_by_hand():
         await raced(race_reads, tmp_path / "reads", scaled(3_000))
         await raced(race_lists, tmp_path / "lists", scaled(3_000))

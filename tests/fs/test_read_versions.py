@@ -37,7 +37,7 @@ def test_the_same_content_written_again_is_not_a_change() -> None:
     seen.check("/a", info("2"), b"same")
 
 
-def test_content_that_was_not_seen_whole_is_told_by_the_version_alone() -> None:
+def test_content_that_was_not_recorded_is_compared_by_version() -> None:
     seen = ReadVersions()
     seen.note("/a", info("1"))
     with pytest.raises(ConflictError):

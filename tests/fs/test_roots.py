@@ -65,7 +65,7 @@ def test_further_roots_are_read_by_absolute_paths_and_through_links(
     assert reach.readable == (f"{tmp}/ws", f"{tmp}/write", f"{tmp}/read")
 
 
-def test_a_link_out_of_a_further_root_leads_nowhere(reach: Roots, tmp: Path) -> None:
+def test_a_link_out_of_a_further_root_is_refused(reach: Roots, tmp: Path) -> None:
     (tmp / "read" / "out").symlink_to("../outside")
     (tmp / "ws" / "through").symlink_to("../read/out/f")
     for path in (f"{tmp}/read/out/f", "through", f"{tmp}/read/../outside/f"):
@@ -142,7 +142,7 @@ def test_a_link_itself_is_located_only_without_following(reach: Roots, tmp: Path
         ("dir/out-new", ToolAuthorizationError, "outside the workspace"),
     ],
 )
-def test_what_cannot_be_changed_says_why(
+def test_a_path_that_cannot_be_changed_is_an_error_with_the_reason(
     tmp: Path,
     monkeypatch: pytest.MonkeyPatch,
     path: str,
@@ -158,7 +158,7 @@ def test_what_cannot_be_changed_says_why(
         Roots(str(tmp / "ws")).locate(path.format(tmp=tmp))
 
 
-def test_going_up_from_a_missing_directory_leads_nowhere(tmp: Path) -> None:
+def test_going_up_from_a_missing_directory_stays_inside(tmp: Path) -> None:
     reach = Roots(str(tmp / "ws"))
     if containment._has_openat2():
         with pytest.raises(NotFoundError, match="goes up from a missing directory"):
@@ -176,7 +176,7 @@ def test_a_dangling_absolute_link_inside_is_missing_to_readers(reach: Roots, tmp
         reach.locate("link")
 
 
-def test_no_one_can_put_a_link_in_the_place_of_a_root(tmp: Path) -> None:
+def test_a_root_replaced_by_a_link_is_refused(tmp: Path) -> None:
     reach = Roots(str(tmp / "ws"), write_roots=[str(tmp)])
     assert read(reach, "f") == "ws"
     (tmp / "ws").rename(tmp / "away")
@@ -200,7 +200,7 @@ def test_a_directory_above_a_root_may_not_become_a_link_either(tmp: Path) -> Non
         read(reach, "f")
 
 
-def test_held_to_nothing_a_change_may_go_anywhere(tmp: Path) -> None:
+def test_without_a_limit_any_file_can_be_changed(tmp: Path) -> None:
     reach = Roots(str(tmp / "ws"), held=False)
     (tmp / "ws" / "out").symlink_to(tmp / "outside")
     for path in ("../outside/f", "out/f", f"{tmp}/outside/dir/../f"):
@@ -213,7 +213,7 @@ def test_held_to_nothing_a_change_may_go_anywhere(tmp: Path) -> None:
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_what_is_hidden_cannot_be_opened_by_any_name(tmp: Path, held: bool) -> None:
+def test_hidden_files_cannot_be_opened_by_any_name(tmp: Path, held: bool) -> None:
     reach = Roots(str(tmp / "ws"), held=held, hidden=[str(tmp / "ws" / "dir")])
     (tmp / "ws" / "dir" / "f").write_text("secret")
     (tmp / "ws" / "link").symlink_to("dir/f")
@@ -309,7 +309,7 @@ def test_directories_that_may_not_be_listed_have_no_near_names(tmp: Path) -> Non
     assert "similar names: 'name'" in look()
 
 
-def test_a_place_too_deep_to_be_named_is_refused(tmp: Path) -> None:
+def test_a_path_that_is_too_deep_is_refused(tmp: Path) -> None:
     reach = Roots(str(tmp / "ws"))
     parts = ["d" * 200] * 20 + ["e" * 60]
     fd = os.open(tmp / "ws", os.O_RDONLY)

@@ -192,7 +192,7 @@ def test_a_file_that_was_changed_meanwhile_is_left_as_it_is(
 
 
 @EITHER
-def test_what_is_kept_of_a_file_that_is_replaced(ws: Path, more: tuple[Change, ...]) -> None:
+def test_a_replaced_file_keeps_its_attributes(ws: Path, more: tuple[Change, ...]) -> None:
     place = ws / "tool"
     place.write_text("old")
     place.chmod(0o6751)
@@ -310,7 +310,7 @@ def test_a_move_takes_the_mode_along(ws: Path, more: tuple[Change, ...]) -> None
 
 @EITHER
 @pytest.mark.parametrize("change", [Change("ro", b"x"), Change("ro", None), Change("f/ro", b"x")])
-def test_what_is_marked_as_read_only_is_left_alone_also_by_the_superuser(
+def test_read_only_files_are_not_changed_even_by_the_superuser(
     ws: Path, more: tuple[Change, ...], change: Change
 ) -> None:
     (ws / "ro").write_text("fixed")
@@ -345,7 +345,7 @@ def test_nothing_is_deleted_in_a_read_only_directory(ws: Path, more: tuple[Chang
 
 
 @EITHER
-def test_the_kernels_refusal_is_told(ws: Path, more: tuple[Change, ...]) -> None:
+def test_errors_of_the_kernel_are_reported(ws: Path, more: tuple[Change, ...]) -> None:
     (ws / "dir").chmod(0o500)
     os.chown(ws / "dir", 1234, 1234)
     (ws / "dir").chmod(0o755)
@@ -535,7 +535,7 @@ def test_a_file_too_large_for_the_user_is_not_written(ws: Path, more: tuple[Chan
         ("os.mkdir", "deep", errno.EDQUOT, "cannot be changed: disk quota exceeded"),
     ],
 )
-def test_failures_of_the_system_are_told_and_nothing_is_left(
+def test_system_errors_are_reported_and_nothing_is_left_behind(
     ws: Path, more: tuple[Change, ...], event: str, name: str, error: int, words: str
 ) -> None:
     before = snapshot(ws)
@@ -579,7 +579,7 @@ def test_content_that_can_get_no_name_is_written_again_under_one(ws: Path) -> No
     assert os.getxattr(ws / "a.txt", "user.note") == b"mine"
 
 
-def test_no_one_ever_sees_half_of_a_file(ws: Path) -> None:
+def test_readers_never_see_half_of_a_file(ws: Path) -> None:
     contents = [bytes([letter]) * 500_000 for letter in b"ab"]
     (ws / "a.txt").write_bytes(contents[0])
     stop = threading.Event()

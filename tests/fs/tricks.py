@@ -82,12 +82,12 @@ def without_nameless_files(work: Callable[[], T]) -> T:
 
 
 def without_trading_names(work: Callable[[], T]) -> T:
-    """The work's result, done where renaming is only what it always was."""
+    """The result of the work, done in a thread where renameat2 supports no flags."""
     return _in_thread(lambda: _refuse(_RENAMEAT2, errno.EINVAL, 5, 3), work)
 
 
 def on_the_poorest_file_system(work: Callable[[], T]) -> T:
-    """The work's result, done where none of these can be done."""
+    """The result of the work, done in a thread where none of these operations work."""
     return _in_thread(become_poor, work)
 
 

@@ -115,7 +115,7 @@ async def test_questions_of_other_processes_can_be_answered(ground: Ground) -> N
 
 
 @pytest.mark.parametrize("id_", ["nope", "", "ffff", "'; DROP TABLE question; --"])
-async def test_unknown_questions_are_told_as_such(ground: Ground, id_: str) -> None:
+async def test_unknown_questions_are_an_error(ground: Ground, id_: str) -> None:
     peer = await ground.join()
     error = await peer.refused("exec.approval.resolve", {"id": id_, "decision": "deny"})
     assert error["message"] == "unknown or expired approval id"

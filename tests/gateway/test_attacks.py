@@ -53,7 +53,9 @@ async def test_thousands_of_silent_connections_shut_no_one_out(
         assert await other.call("health")
 
 
-async def test_a_client_that_never_reads_harms_only_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_never_reads_is_disconnected_without_affecting_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(protocol, "MAX_BUFFERED", 2**20)
     monkeypatch.setattr("tests.gateway.conftest.listen", listen_with_small_buffers)
     async with serve({}) as ground:
@@ -129,7 +131,7 @@ async def exchange(ground: Ground, data: bytes) -> bytes:
     return found
 
 
-async def test_what_two_servers_could_read_differently_ends_the_connection(ground: Ground) -> None:
+async def test_ambiguous_requests_end_the_connection(ground: Ground) -> None:
     # As long as both agree, a second request on the connection is answered, too.
     assert (await exchange(ground, post(LENGTH) + HIDDEN)).count(b"HTTP/1.1 200") == 2
     agreed = post(b"Transfer-Encoding: chunked", body=CHUNKED)

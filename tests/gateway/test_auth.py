@@ -277,7 +277,9 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], Any]] = [
 @pytest.mark.parametrize(
     ("auth", "given", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES]
 )
-def test_who_may_connect(auth: dict[str, Any], given: dict[str, Any], expected: Any) -> None:
+def test_decide_allows_or_refuses_connections(
+    auth: dict[str, Any], given: dict[str, Any], expected: Any
+) -> None:
     assert shown(judge(auth, **given)) == expected
 
 

@@ -144,7 +144,7 @@ def _unmasked(data: bytes) -> Iterator[tuple[int, bytes]]:
         bytes((0x81, 127)) + (MAX_MESSAGE + 1).to_bytes(8, "big"),
     ],
 )
-def test_what_is_not_a_valid_frame_ends_the_connection(sent: bytes) -> None:
+def test_an_invalid_frame_ends_the_connection(sent: bytes) -> None:
     ours = Peer(lambda link: link.sendall(sent)).open()
     with pytest.raises(ToolError, match=r"invalid WebSocket frame|too large"):
         ours.receive(10)
@@ -281,7 +281,7 @@ def test_an_answer_of_another_shape_is_no_surprise(answer: dict[str, Any], is_ow
         ("", False),
     ],
 )
-def test_what_is_this_machine(host: str, expected: bool) -> None:
+def test_loopback_hosts_are_recognized(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
@@ -452,7 +452,7 @@ async def test_the_secret_of_a_gateway_elsewhere_is_sent_once_and_then_a_device_
             await call_health(target)
 
 
-async def test_a_wrong_secret_says_which_setting() -> None:
+async def test_a_wrong_secret_is_an_error_that_names_the_setting() -> None:
     async with serve({}) as ground:
         target = Target("127.0.0.1", ground.port, secret="wrong")
         with pytest.raises(CallError, match=r"set gateway\.remote\.token"):

@@ -185,7 +185,7 @@ def loaded(gateway: dict[str, Any]) -> Any:
         ({"bind": "custom", "customBindHost": "10.0.0.5"}, "10.0.0.5"),
     ],
 )
-def test_where_it_listens(settings: dict[str, Any], host: str) -> None:
+def test_the_listening_address_follows_the_settings(settings: dict[str, Any], host: str) -> None:
     found = loaded(settings).config.gateway or Settings()
     assert choose_host(found) == host
 
@@ -231,7 +231,7 @@ def test_a_custom_address_without_authentication_does_not_start() -> None:
         ({"auth": {"mode": "password", "password": "$NOT_SET_ANYWHERE"}}, "NOT_SET_ANYWHERE"),
     ],
 )
-def test_what_is_not_served_safely_is_not_served(settings: dict[str, Any], problem: str) -> None:
+def test_unsafe_settings_are_refused(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(Exception, match=problem):
         Gateway(loaded(settings))
 

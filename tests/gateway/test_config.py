@@ -116,7 +116,7 @@ async def test_settings_of_the_gateway_need_a_restart(ground: Ground) -> None:
         (f'{{"gateway": {{"remote": {{"token": "{MARKER}"}}}}}}', "right", "gateway.remote.token"),
     ],
 )
-async def test_what_cannot_be_written_changes_nothing(
+async def test_refused_changes_leave_the_file_unchanged(
     ground: Ground, file: Path, method: str, raw: str, hash_: str | None, problem: str
 ) -> None:
     peer = await ground.join()
@@ -146,7 +146,7 @@ async def test_two_writers_do_not_overwrite_each_other(ground: Ground, file: Pat
     assert sorted(each["ok"] for each in answers) == [False, True]
 
 
-async def test_a_broken_file_is_reported_and_the_gateway_goes_on(
+async def test_a_broken_file_is_reported_and_the_gateway_keeps_running(
     ground: Ground, file: Path
 ) -> None:
     file.write_text("{ tools: ", encoding="utf-8")
@@ -182,7 +182,7 @@ async def test_a_file_that_cannot_be_parsed_can_only_be_replaced(
     assert (await peer.call("config.get", {}))["valid"] is True
 
 
-async def test_what_is_not_a_text_file_is_reported_and_not_written(
+async def test_a_path_that_is_not_a_regular_file_is_reported_and_not_written(
     ground: Ground, file: Path
 ) -> None:
     peer = await ground.join()
@@ -222,7 +222,7 @@ async def test_a_configuration_without_a_file_can_be_read_and_not_written() -> N
         assert error["code"] == "UNAVAILABLE"
 
 
-def test_markers_stand_for_the_secret_at_their_place() -> None:
+def test_markers_are_replaced_by_the_secret_at_their_path() -> None:
     old = {"list": [{"id": "a", "key": "1"}, {"id": "b", "key": "2"}], "plain": ["x", "y"]}
     new = {"list": [{"id": "b", "key": MARKER}, {"id": "a", "key": MARKER}], "plain": [MARKER, "y"]}
     restored = restore(new, old)
@@ -265,7 +265,7 @@ def test_changed_settings_are_named() -> None:
     assert list(reload.changed_paths(old, new)) == [("a", "c"), ("d",), ("e",)]
 
 
-async def test_a_change_can_be_looked_at_before_it_is_made(ground: Ground, file: Path) -> None:
+async def test_a_change_can_be_previewed(ground: Ground, file: Path) -> None:
     peer = await ground.join()
     found = await peer.call("config.get", {})
     raw = f'{{tools: {{deny: ["edit"]}}, gateway: {{auth: {{token: "{SECRET}x"}}}}}}'
@@ -348,7 +348,7 @@ async def test_a_dry_run_says_whether_saving_restarts(ground: Ground, mode: Any)
     assert not gateway.is_restarting
 
 
-async def test_how_to_update_is_said_and_nothing_is_updated(ground: Ground) -> None:
+async def test_update_names_the_command_but_does_not_run_it(ground: Ground) -> None:
     peer = await ground.join()
     status = await peer.call("update.status")
     assert (status["updateAvailable"], status["version"]) == (None, __version__)

@@ -84,7 +84,7 @@ async def test_a_reminder_waits_in_the_mailbox_of_a_session_that_is_used_elsewhe
         assert mail.text == "call Ada"
 
 
-async def test_a_turn_in_a_session_that_is_used_elsewhere_is_tried_again() -> None:
+async def test_a_turn_in_a_session_in_use_is_retried() -> None:
     async with serve({}, ScriptedModel(then="Noted.")) as ground:
         session = ground.gateway.live.create("main", name="notes")
         with ground.gateway.store.hold(session.id):
@@ -118,7 +118,7 @@ async def test_an_answer_is_announced_in_the_main_session_without_a_turn() -> No
         assert "the scheduled job 'job', due " in asked[0]
 
 
-async def test_what_is_recorded_and_told_of_a_run_has_no_secrets() -> None:
+async def test_records_and_events_of_runs_contain_no_secrets() -> None:
     async with serve({}, ScriptedModel(then=f"The token is {TOKEN}.")) as ground:
         peer = await ground.join()
         add(ground)
@@ -235,7 +235,7 @@ async def test_the_tools_of_a_refused_call_are_closed(monkeypatch: pytest.Monkey
         assert "shutting down" in late.as_text()
 
 
-async def test_turns_happen_where_they_are_asked_for() -> None:
+async def test_turns_run_in_the_requested_session() -> None:
     async with serve({}, ScriptedModel(then="Yes.")) as ground:
         ground.gateway.live.create("main", name="garden")
         add(ground, name="there", sessionTarget="session:garden", delivery="none")
@@ -265,7 +265,9 @@ async def test_a_failure_of_the_model_is_an_outcome_with_a_reason() -> None:
         await until(lambda: [each for each in texts(ground) if "The job 'job' failed" in each])
 
 
-async def test_the_session_of_a_job_is_opened_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_session_of_a_job_is_opened_as_configured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with serve({}) as ground:
         given: list[Opening] = []
         real = Opening.open

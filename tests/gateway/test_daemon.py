@@ -138,7 +138,7 @@ def test_a_restart_keeps_a_port_that_was_free() -> None:
     assert (again["restarted"], again["url"]) == (True, begun["url"])
 
 
-def test_a_gateway_in_the_foreground_is_told_apart(port: int) -> None:
+def test_a_gateway_in_the_foreground_is_recognized(port: int) -> None:
     with running() as process:
         status = json.loads(clawkit("status", "--json").stdout)
         assert (status["pid"], status["startedBy"]) == (process.pid, "run")
@@ -181,7 +181,9 @@ def test_a_gateway_that_others_can_reach_unencrypted_says_so() -> None:
         ("box.example", "", ["on box.example, unencrypted", "read"]),
     ],
 )
-def test_who_can_reach_and_read_it(host: str, fingerprint: str, words: list[str]) -> None:
+def test_the_status_explains_who_can_reach_the_gateway(
+    host: str, fingerprint: str, words: list[str]
+) -> None:
     found = list(explain_reach(host, 7, fingerprint))
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))

@@ -60,7 +60,7 @@ async def test_a_rejected_request_is_gone(device: Device) -> None:
         assert event["payload"]["decision"] == "rejected"
 
 
-async def test_the_status_says_who_waits_and_how_to_approve_it(device: Device) -> None:
+async def test_the_status_lists_waiting_devices_and_how_to_approve_them(device: Device) -> None:
     async with serve(PROXIED) as ground:
         id_ = await request(ground, device, ["operator.read"])
         near = ("--url", ground.url, "--token", TOKEN)
@@ -157,7 +157,7 @@ async def test_a_revoked_token_is_worthless(ground: Ground, device: Device) -> N
     assert (await owner.refused("device.token.revoke", unknown))["code"] == "INVALID_REQUEST"
 
 
-async def test_roles_of_a_device_have_tokens_of_their_own(ground: Ground, device: Device) -> None:
+async def test_each_role_of_a_device_has_its_own_token(ground: Ground, device: Device) -> None:
     operator = await ground.join(["operator.read"], device)
     node = await ground.join([], device, role="node")
     tokens = {peer.hello["auth"]["deviceToken"] for peer in (operator, node)}

@@ -60,7 +60,7 @@ async def test_a_turn_that_a_restart_interrupts_is_resumed_once(device: Device) 
         assert again.requests == []
 
 
-async def test_a_call_that_a_restart_interrupts_is_not_said_to_be_stopped_by_a_person() -> None:
+async def test_a_call_interrupted_by_a_restart_is_not_attributed_to_a_person() -> None:
     waiting = call("exec", {"command": "sleep 600"})
     async with serve({}, ScriptedModel(waiting)) as ground:
         peer = await ground.join(caps=["tool-events"])
@@ -78,7 +78,7 @@ async def test_a_call_that_a_restart_interrupts_is_not_said_to_be_stopped_by_a_p
         assert words.startswith("interrupted by a restart of the gateway before it finished")
 
 
-async def test_messages_that_were_not_read_are_said_in_order_after_a_restart() -> None:
+async def test_unread_messages_are_delivered_in_order_after_a_restart() -> None:
     gate = Gate("never said")
     async with serve({}, ScriptedModel(gate)) as ground:
         peer = await ground.join(READ_WRITE, Device())
@@ -248,7 +248,7 @@ async def test_a_turn_is_not_resumed_with_the_rights_of_an_earlier_one_without_a
     assert not await owner_of_what_is_resumed()
 
 
-async def test_what_others_said_last_does_not_resume_a_turn_before_it() -> None:
+async def test_a_later_message_of_others_does_not_resume_an_earlier_turn() -> None:
     gate, second = Gate("never said"), Gate("never said")
     async with serve({}, ScriptedModel(gate, second)) as ground:
         fail_to_end(ground, "owner")
@@ -282,7 +282,7 @@ async def test_an_end_that_could_not_be_recorded_is_recorded_later() -> None:
         assert (await peer.call("chat.send", message("one")))["status"] == "ok"
 
 
-async def test_a_key_that_is_used_again_is_that_of_another_message() -> None:
+async def test_a_reused_key_stands_for_the_new_message() -> None:
     async with serve({}, ScriptedModel("old answer")) as ground:
         peer = await ground.join(READ_WRITE, Device())
         await peer.call("chat.send", message("first"))
@@ -364,7 +364,7 @@ async def test_a_turn_of_an_http_request_is_not_resumed() -> None:
         assert model.requests == []
 
 
-async def test_what_a_person_stops_is_not_resumed() -> None:
+async def test_a_turn_stopped_by_a_person_is_not_resumed() -> None:
     async with serve({}, ScriptedModel(hang())) as ground:
         peer = await ground.join(READ_WRITE, Device())
         await peer.call("chat.send", message("work"))
@@ -373,7 +373,7 @@ async def test_what_a_person_stops_is_not_resumed() -> None:
         assert ground.gateway.run_store.unfinished() == []
 
 
-async def test_what_a_person_stops_while_the_gateway_ends_is_not_resumed() -> None:
+async def test_a_turn_stopped_by_a_person_during_shutdown_is_not_resumed() -> None:
     gate = Gate("never said")
     async with serve({}, ScriptedModel(gate)) as ground:
         peer = await ground.join()

@@ -23,7 +23,7 @@ async def closed(peer: Peer) -> tuple[int, str]:
     return peer.socket.close_code or 0, peer.socket.close_reason or ""
 
 
-async def test_the_challenge_comes_first_and_the_hello_says_what_there_is(ground: Ground) -> None:
+async def test_the_challenge_comes_first_and_the_hello_lists_features(ground: Ground) -> None:
     peer = await ground.open(path="any/path?at=all")
     challenge = peer.events[0]
     assert challenge["event"] == "connect.challenge"
@@ -313,7 +313,7 @@ async def test_this_machine_is_slowed_down_and_not_locked_out(ground: Ground) ->
     await ground.join()
 
 
-async def test_an_address_has_only_so_many_silent_connections(ground: Ground) -> None:
+async def test_the_number_of_silent_connections_per_address_is_limited(ground: Ground) -> None:
     silent = [await ground.open() for _ in range(33)]
     with pytest.raises(ConnectionClosed):
         await silent[0].receive()

@@ -463,7 +463,7 @@ async def test_a_wake_up_waits_in_the_mailbox_of_a_session_that_is_used_elsewher
         assert mail.text == "The door!"
 
 
-async def test_a_wake_up_goes_on_after_a_restart() -> None:
+async def test_a_wake_up_continues_after_a_restart() -> None:
     gate, model = Gate("Too late."), ScriptedModel(then="I see.")
     async with serve({}, ScriptedModel(gate)) as ground:
         peer = await ground.join()
@@ -493,7 +493,7 @@ async def test_what_was_left_for_the_next_heartbeat_is_read_in_the_main_session(
         assert len(model.requests) == 1, "the file has nothing to check"
 
 
-async def test_what_others_left_waits_for_the_person() -> None:
+async def test_messages_of_others_do_not_start_a_heartbeat() -> None:
     async with serve(config(every="1h")) as ground:
         job_runner = ground.gateway.job_runner
         for sender in ("agent:other:main", "Web request to door"):

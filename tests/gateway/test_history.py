@@ -162,6 +162,6 @@ async def test_a_node_does_not_read_it(ground: Ground, device: Device) -> None:
     assert (await send(ground, "GET", CONFIG, headers=bearer, login=False)).status == 401
 
 
-async def test_it_is_not_there_without_control_pages() -> None:
+async def test_without_the_control_page_the_path_is_not_found() -> None:
     async with serve({"gateway": {"controlUi": {"enabled": False}}}) as ground:
         assert (await send(ground, "GET", CONFIG)).status == 404

@@ -102,7 +102,7 @@ async def test_a_tool_is_called_in_the_session_that_is_named(workspace: Path) ->
 
 
 @pytest.mark.parametrize("tool", [*sorted(DENIED_TOOLS), "bash", "EXEC", " exec ", "nothing"])
-async def test_tools_that_change_things_are_not_there(ground: Ground, tool: str) -> None:
+async def test_tools_that_change_things_are_not_found(ground: Ground, tool: str) -> None:
     found = await send(ground, "POST", "/tools/invoke", {"tool": tool, "args": {"command": "true"}})
     assert found.status == 404
     assert found.json["ok"] is False
@@ -217,7 +217,7 @@ async def test_pages_and_forged_proxies_are_kept_out(
     assert found.status in (400, 403)
 
 
-async def test_mode_none_serves_programs_on_this_machine_alone() -> None:
+async def test_mode_none_serves_only_programs_on_this_machine() -> None:
     async with serve({"gateway": {"auth": {"mode": "none"}}}) as ground:
         body = {"tool": "ls"}
         assert (await send(ground, "POST", "/tools/invoke", body, login=False)).status == 200

@@ -69,7 +69,7 @@ def test_the_older_signature_is_accepted_too() -> None:
         ({"nonce": "", "signature": ""}, "n", 0, "DEVICE_AUTH_SIGNATURE_EXPIRED"),
     ],
 )
-def test_what_is_wrong_is_found_in_the_order_of_the_protocol(
+def test_problems_are_found_in_the_order_of_the_protocol(
     changes: dict[str, Any], nonce: str, now: int, expected: str | None
 ) -> None:
     assert problem(connect(Device(SEED), **changes), nonce, now) == expected

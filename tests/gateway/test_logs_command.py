@@ -71,7 +71,7 @@ def test_the_last_lines_are_shown_for_people_and_for_programs() -> None:
     assert len(clawkit("logs").stdout.splitlines()) == 7
 
 
-def test_a_missing_log_is_an_error_that_says_what_to_type() -> None:
+def test_a_missing_log_is_an_error_that_names_the_next_command() -> None:
     none = clawkit("logs")
     assert none.returncode == 1
     assert "clawkit gateway start" in none.stderr
@@ -118,7 +118,7 @@ def test_the_command_reads_what_the_gateway_writes() -> None:
     assert _KEEP == gateway_log.KEEP
 
 
-def test_it_needs_no_library_of_the_server() -> None:
+def test_the_command_imports_no_library_of_the_server() -> None:
     code = (
         "import sys; import clawkit.cli.gateway_logs, clawkit.cli.gateway_service,"
         " clawkit.gateway.daemon, clawkit.gateway.service_file;"

@@ -52,7 +52,7 @@ async def test_notes_are_found(work: Path) -> None:
         assert len(some["results"]) == 1
 
 
-async def test_what_cannot_be_searched(work: Path) -> None:
+async def test_invalid_searches_are_refused(work: Path) -> None:
     async with serve(config(work)) as ground:
         peer = await ground.join(["operator.read"])
         blank = await peer.refused("memory.search", {"query": "  "})

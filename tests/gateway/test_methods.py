@@ -145,7 +145,7 @@ async def test_a_missing_parameter_is_named(ground: Ground) -> None:
     assert error["message"] == expected
 
 
-async def test_an_unknown_method_is_told_to_admins_alone(ground: Ground) -> None:
+async def test_only_admins_learn_that_a_method_is_unknown(ground: Ground) -> None:
     admin, reader = await joined(ground, "operator.admin"), await joined(ground, "operator.read")
     for name in ("nope.x", "cron.scratch.get", "chat.inject", "__class__"):
         error = await admin.refused(name)
@@ -291,7 +291,7 @@ async def test_missed_events_leave_a_gap(ground: Ground, monkeypatch: pytest.Mon
     assert [(each["seq"], each["payload"]["n"]) for each in events] == [(1, 1), (3, 3)]
 
 
-async def test_clients_are_told_before_the_gateway_stops() -> None:
+async def test_clients_are_notified_before_the_gateway_stops() -> None:
     async with serve({}) as ground:
         peer = await ground.join()
         asyncio.get_running_loop().call_later(0.1, asyncio.ensure_future, _stop(ground))

@@ -155,7 +155,7 @@ async def test_turns_tokens_and_cost_are_counted_by_model() -> None:
         assert "agent:main" not in everything
 
 
-async def test_what_sub_agents_use_is_counted_once() -> None:
+async def test_usage_of_sub_agents_is_counted_once() -> None:
     def answer(request: Request) -> Assistant:
         text = str(request.messages)
         if "there are three" in text:

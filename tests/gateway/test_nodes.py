@@ -51,7 +51,7 @@ def which(device: Device, key: str = "k", **more: Any) -> dict[str, Any]:
     return {**wanted, "params": {"bins": ["ls"]}, **more}
 
 
-async def test_what_a_node_offers_waits_for_approval(ground: Ground, device: Device) -> None:
+async def test_capabilities_of_a_node_need_approval(ground: Ground, device: Device) -> None:
     operator = await ground.join()
     node = await join(ground, device)
     event = await operator.until(lambda each: each.get("event") == "node.pair.requested")
@@ -229,7 +229,7 @@ async def test_a_node_is_renamed_and_removed(ground: Ground, device: Device) -> 
         assert (await operator.refused(method, params))["message"] == "unknown nodeId"
 
 
-async def test_stats_of_a_node_are_told(ground: Ground, device: Device) -> None:
+async def test_stats_of_a_node_are_reported(ground: Ground, device: Device) -> None:
     node, operator = await approved(ground, device)
     given = {"event": "node.host.stats", "payloadJSON": json.dumps({**STATS, "more": 1})}
     answered = await node.call("node.event", given)

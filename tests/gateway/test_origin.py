@@ -145,7 +145,7 @@ NAMED = {"x-user": ["ada"], "x-verified": ["1"]}
         ("127.0.0.1", {}, {"allow_loopback": True}, ""),
     ],
 )
-def test_a_user_is_named_by_a_trusted_proxy_alone(
+def test_only_a_trusted_proxy_can_name_a_user(
     peer: str, headers: dict[str, list[str]], changes: dict[str, Any], user: str
 ) -> None:
     policy = replace(POLICY, login=replace(LOGIN, **changes))

@@ -237,7 +237,7 @@ async def test_two_tabs_show_the_same_and_log_out_together(browser: Browser) -> 
         await expect(page.get_by_label("Token")).to_be_focused()
 
 
-async def test_a_view_that_could_not_be_loaded_is_there_later(browser: Browser) -> None:
+async def test_a_view_that_failed_to_load_can_be_loaded_later(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground) as visited:
         page = await visited.context.new_page()  # where errors are expected
         await page.goto(ground.http)
@@ -258,7 +258,7 @@ NO_SOCKET = """() => {
 }"""
 
 
-async def test_what_was_said_offline_is_sent_from_any_view(browser: Browser) -> None:
+async def test_messages_typed_offline_are_sent_from_any_view(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground) as page:
         await page.get_by_label("Message", exact=True).wait_for()
         # Without a socket, until it is told to try again.
@@ -348,7 +348,7 @@ async def test_a_turn_is_steered_and_the_model_chosen(browser: Browser) -> None:
         assert (stored.thinking, stored.model_override) == ("high", "local/small")
 
 
-async def test_the_model_is_chosen_before_anything_is_said(browser: Browser) -> None:
+async def test_the_model_can_be_chosen_before_the_first_message(browser: Browser) -> None:
     agents = {"list": [{"id": "main"}, {"id": "work"}]}
     config = {"models": MODELS, "agents": agents}
     model = ScriptedModel(then="ok", facts=Facts(reasoning=True))
@@ -685,7 +685,7 @@ HOLDS_ITS_FIELDS = """(card) => {
 }"""
 
 
-async def test_a_question_says_where_it_runs_and_what_is_stored(browser: Browser) -> None:
+async def test_a_question_shows_where_it_runs_and_what_is_stored(browser: Browser) -> None:
     command = call("exec", {"command": "uname -s", "workdir": "/tmp"})
     model = ScriptedModel(command, "no then", command, then="All right.")
     on_miss = {"exec": {"security": "allowlist", "ask": "on-miss", "host": "gateway"}}

@@ -109,7 +109,7 @@ async def test_a_walk_through_jobs(browser: Browser, tmp_path: Path) -> None:
         assert await page.locator("img[src=x], main script").count() == 0
 
 
-async def test_what_is_wrong_is_said_at_its_field(browser: Browser) -> None:
+async def test_errors_are_shown_at_their_field(browser: Browser) -> None:
     async with serve({}) as ground, visit(browser, ground) as page:
         await go(page, "jobs", "new")
         save = page.get_by_role("button", name="Save")

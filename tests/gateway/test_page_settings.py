@@ -171,7 +171,7 @@ async def test_a_file_that_is_not_in_force_is_marked_in_every_view(
         await expect(page.get_by_role("note")).to_have_count(0)
 
 
-async def test_what_is_wrong_is_said_at_the_field_and_conflicts_are_shown(
+async def test_errors_are_shown_at_their_field_and_conflicts_are_shown(
     browser: Browser, file: Path
 ) -> None:
     async with serve(str(file)) as ground, visit(browser, ground) as page:
@@ -284,7 +284,7 @@ async def test_hidden_characters_of_names_are_shown(browser: Browser, file: Path
         await expect(request.get_by_role("heading")).to_have_text("PhoU+202Ene")
 
 
-async def test_what_a_node_offers_is_approved(browser: Browser, file: Path) -> None:
+async def test_capabilities_of_a_node_can_be_approved(browser: Browser, file: Path) -> None:
     async with serve(str(file)) as ground, visit(browser, ground) as page:
         await go(page, "devices")
         await expect(page.get_by_text("There are no nodes.")).to_be_visible()

@@ -114,7 +114,7 @@ async def test_the_models_of_a_session_come_with_the_hello(place: Ground) -> Non
         assert other.of("models.snapshot") == []
 
 
-async def test_what_clawkit_lacks_is_reported_as_empty(place: Ground) -> None:
+async def test_features_that_clawkit_lacks_are_reported_as_empty(place: Ground) -> None:
     peer = await place.join()
     found = await peer.call("channels.status", {"probe": False, "timeoutMs": 5000})
     assert (found["channels"], found["ignored"]) == ({}, ["probe", "timeoutMs"])
@@ -209,7 +209,7 @@ def test_an_id_of_a_message_names_its_session(id_: str | None, number: int | Non
     assert formats.message_number("s", id_) == number
 
 
-async def test_a_cursor_gives_what_was_said_since(place: Ground) -> None:
+async def test_a_cursor_returns_the_messages_since(place: Ground) -> None:
     peer = await place.join()
     empty = await peer.call("chat.history", {"sessionKey": "s", "cursor": "s-1"})
     assert empty == {"kind": "reset"}
@@ -250,7 +250,7 @@ async def test_older_pages_follow_the_last_one(place: Ground) -> None:
     assert pages == [[3, 4, 5, 6], [1, 2]]
 
 
-async def test_what_a_sub_agent_does_is_told_as_of_its_session() -> None:
+async def test_events_of_a_sub_agent_belong_to_its_session() -> None:
     def answer(request: Any) -> Any:
         said, is_first = str(request.messages), len(request.messages) == 1
         if "text='count the files'" in said:

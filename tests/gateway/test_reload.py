@@ -86,7 +86,7 @@ async def tools(peer: Peer) -> set[str]:
         ("toolsets.x", "restart"),
     ],
 )
-def test_what_a_change_needs(path: str, kind: str) -> None:
+def test_each_setting_has_a_kind_of_reload(path: str, kind: str) -> None:
     assert kind_of(parse_path(path)) == kind
 
 
@@ -159,7 +159,7 @@ async def test_an_invalid_file_changes_nothing_and_is_reported(ground: Ground, f
     assert "edit" not in await tools(peer)
 
 
-async def test_what_would_not_start_is_invalid(ground: Ground, file: Path) -> None:
+async def test_a_configuration_that_would_not_start_is_invalid(ground: Ground, file: Path) -> None:
     peer = await ground.join()
     raw = "{ gateway: { auth: { mode: 'none' }, trustedProxies: ['10.0.0.1'] } }"
     write_in_place(file, raw)
@@ -241,7 +241,7 @@ async def test_modes(file: Path, mode: str) -> None:
         assert ground.gateway._tasks[-1].done() is (mode == "off")
 
 
-async def test_a_restart_is_asked_for_once_and_the_note_is_said_afterwards(file: Path) -> None:
+async def test_a_restart_is_requested_once_and_the_note_delivered_afterwards(file: Path) -> None:
     async with serve(str(file), ScriptedModel(then="ok")) as ground:
         peer, restarts = await ground.join(), []
         ground.gateway.on_restart = lambda: restarts.append(1)

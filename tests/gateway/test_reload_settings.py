@@ -142,7 +142,9 @@ async def test_the_next_message_is_answered_with_the_new_settings_of_every_secti
         ("", "trustedProxies: ['${OF_THE_TEST}']", ["gateway.trustedProxies"]),
     ],
 )
-def test_what_waits_for_a_restart(more: str, gateway: str, waiting: list[str]) -> None:
+def test_settings_that_need_a_restart_are_listed(
+    more: str, gateway: str, waiting: list[str]
+) -> None:
     env = {"OF_THE_TEST": "10.0.0.1", "CLAWKIT_HOME": os.environ["CLAWKIT_HOME"]}
     old, new = loads(text()).config, loads(text(more, gateway), env=env).config
     found = [path for path in changed_paths(old, new) if kind_of(path) == "restart"]

@@ -80,7 +80,7 @@ def said(model: ScriptedModel, number: int = 0) -> str:
     return "".join(part.text for part in message.content if isinstance(part, Text))
 
 
-async def test_it_is_off_unless_turned_on(ground: Ground) -> None:
+async def test_the_endpoint_is_disabled_by_default(ground: Ground) -> None:
     assert (await send(ground, "POST", PATH, ask())).status == 404
     other = {"gateway": {"http": {"endpoints": {"chatCompletions": {"enabled": True}}}}}
     async with serve(other) as made:
@@ -109,7 +109,7 @@ async def test_a_response_has_one_message() -> None:
         assert used["total_tokens"] == used["input_tokens"] + used["output_tokens"] > 0
 
 
-async def test_a_session_has_a_key_of_its_own() -> None:
+async def test_each_session_has_its_own_key() -> None:
     async with serve({**ON, "agents": {"list": [{"id": "main"}, {"id": "work"}]}}) as ground:
         for model in ("openclaw", "openclaw/work"):
             assert (await send(ground, "POST", PATH, {**ask(), "model": model})).status == 200
@@ -133,7 +133,7 @@ async def test_a_session_is_kept_if_it_is_named(by: str) -> None:
         assert len(model.requests[2].messages) == 1
 
 
-async def test_instructions_and_earlier_messages_are_said() -> None:
+async def test_instructions_and_earlier_messages_reach_the_model() -> None:
     model = ScriptedModel("ok")
     items = [
         {"role": "developer", "content": "Use metres."},
@@ -247,7 +247,7 @@ async def test_a_reader_that_leaves_stops_the_answer() -> None:
     ],
     ids=range(17),
 )
-async def test_what_is_not_supported_is_refused(change: dict[str, Any], message: str) -> None:
+async def test_unsupported_parameters_are_refused(change: dict[str, Any], message: str) -> None:
     async with serve(ON) as ground:
         found = await send(ground, "POST", PATH, ask() | change)
         assert found.status == 400

@@ -44,7 +44,7 @@ def said(session: str = "main") -> list[str]:
     return [each["content"] for each in found["messages"] if each["role"] == "user"]
 
 
-def test_a_patch_restarts_the_process_in_place_and_says_the_note() -> None:
+def test_a_patch_restarts_the_process_in_place_and_delivers_the_note() -> None:
     port, other = free_port(), free_port()
     configure(f"{{ gateway: {{ port: {port} }} }}")
     with running() as process:

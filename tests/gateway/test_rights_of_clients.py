@@ -169,7 +169,7 @@ async def test_an_agent_opens_no_other_session_than_that_of_the_key(ground: Grou
     await peer.call("chat.send", message("x", session=made["key"]))
 
 
-async def test_who_waits_for_a_turn_does_not_keep_others_from_steering(device: Device) -> None:
+async def test_waiting_for_a_turn_does_not_prevent_others_from_steering(device: Device) -> None:
     gate = Gate("done")
     async with serve({}, ScriptedModel(gate, then="ok")) as ground:
         owner, other = await ground.join(), await ground.join(READ_WRITE, device)
@@ -302,7 +302,7 @@ async def test_a_client_cannot_make_the_gateway_forget_the_runs_of_others(
     assert kept == [5, 6, 7, 8, 9]
 
 
-async def test_what_needs_no_turn_pushes_out_no_runs(
+async def test_commands_without_a_turn_do_not_displace_stored_runs(
     ground: Ground, device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clawkit.gateway.run_store.KEEP_RUNS", 5)
@@ -339,7 +339,7 @@ async def test_runs_of_an_earlier_boot_are_forgotten_by_the_clock(
     assert ground.gateway.live.run("one") is None
 
 
-async def test_a_key_stands_for_one_message_of_one_client(device: Device) -> None:
+async def test_a_key_identifies_one_message_of_one_client(device: Device) -> None:
     gate = Gate("done")
     async with serve({}, ScriptedModel(gate)) as ground:
         owner, other = await ground.join(), await ground.join(READ_WRITE, device)
@@ -431,7 +431,7 @@ def test_a_marker_in_a_list_that_has_changed_is_refused() -> None:
             restore(each, old)
 
 
-async def test_the_hello_tells_nothing_to_clients_that_may_not_read(ground: Ground) -> None:
+async def test_the_hello_reveals_nothing_to_clients_that_may_not_read(ground: Ground) -> None:
     owner = await ground.join()
     await owner.call("sessions.create", {"label": "private"})
     peer = await ground.join(["operator.approvals"], Device())

@@ -232,7 +232,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_every_home_has_a_service_of_its_own() -> None:
+def test_every_home_has_its_own_service() -> None:
     usual = {"HOME": "/home/ann"}
     assert service_name(usual) == "clawkit-gateway"
     assert service_name({**usual, "CLAWKIT_HOME": "/home/ann/.clawkit"}) == "clawkit-gateway"

@@ -312,7 +312,7 @@ async def test_rules_and_costs_of_tools_are_explained() -> None:
         assert shown["warnings"] == []
 
 
-async def test_models_are_those_of_the_configuration() -> None:
+async def test_models_of_the_configuration_are_listed() -> None:
     provider = {
         "baseUrl": "http://127.0.0.1:9/v1",
         "apiKey": "k" * 20,

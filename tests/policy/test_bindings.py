@@ -74,7 +74,7 @@ def test_the_most_specific_binding_that_fits_decides(origin: Origin, agent: str)
         assert choice.by == (f"bindings[{index}]" if agent != "main" else "")
 
 
-def test_all_that_a_binding_names_must_be_so() -> None:
+def test_all_conditions_of_a_binding_must_match() -> None:
     match = {**PERSON, "guildId": "G1", "teamId": "G1", "accountId": "work", "roles": ["staff"]}
     config = config_of({"a": match})
     staff = Sender(id="ada", roles=("staff",))
@@ -90,7 +90,7 @@ def test_all_that_a_binding_names_must_be_so() -> None:
 
 
 @table("name", ["Ross", "roß", "ro\u017fs", " ross ", "ross\u200b", "ross:topic:1"])
-def test_a_name_that_looks_the_same_is_another_one(name: str) -> None:
+def test_names_that_only_look_the_same_do_not_match(name: str) -> None:
     rows: list[dict[str, Any]] = [
         {"peer": {"kind": "direct", "id": "ross"}},
         {"peer": {"kind": "group", "id": "ross"}},
@@ -143,12 +143,12 @@ def test_the_name_of_a_channel_is_compared_without_case_in_ascii_alone() -> None
     assert choose_agent(config_of({"a": {"channel": "kik"}}), None, Origin("\u212aik")).by == ""
 
 
-def test_of_two_that_are_as_specific_the_first_decides() -> None:
+def test_of_two_equally_specific_bindings_the_first_decides() -> None:
     config = config_of({"a": DEFAULT, "b": DEFAULT})
     assert choose_agent(config, None, Origin("discord")) == AgentChoice("a", "bindings[0]")
 
 
-def test_an_agent_that_is_named_needs_no_binding() -> None:
+def test_a_named_agent_needs_no_binding() -> None:
     config = config_of({"a": DEFAULT})
     assert choose_agent(config, "other", Origin("discord")) == AgentChoice("other")
     with pytest.raises(ConfigError, match="there is no agent 'nobody'"):
@@ -169,7 +169,7 @@ def test_bindings_to_other_programs_are_ignored() -> None:
         ("{}", "Known agents: main"),
     ],
 )
-def test_a_binding_to_no_agent_is_an_error_with_its_place(agents: str, hint: str) -> None:
+def test_a_binding_to_an_unknown_agent_is_an_error_with_its_line(agents: str, hint: str) -> None:
     binding = "{ agentId: 'suport', match: { channel: 'a' } }"
     fine = "{ agentId: 'Main', match: { channel: 'b' } }"
     with pytest.raises(ConfigError) as error:

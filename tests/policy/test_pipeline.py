@@ -104,7 +104,7 @@ def test_the_profiles_hold_what_users_were_promised() -> None:
         ({"tools": {"updatePlan": True, "deny": ["update_plan"]}}, False),
     ],
 )
-def test_a_plan_that_is_turned_on_is_for_the_coding_profile(config: Any, holds: bool) -> None:
+def test_update_plan_belongs_only_to_the_coding_profile(config: Any, holds: bool) -> None:
     tools_ = {**config.get("tools", {}), "profile": "coding"}
     assert ("update_plan" in kept({**config, "tools": tools_})) is holds
     other = {**config, "tools": {**tools_, "profile": "messaging"}}
@@ -188,7 +188,7 @@ def test_an_allow_list_of_plugin_tools_alone_is_ignored_with_a_warning(allow: li
 
 
 @table("allow", [["e.ec"], ["group:nope"], ["ex ec"], ["read?"]])
-def test_an_allow_list_of_nonsense_lets_nothing_through(allow: list[str]) -> None:
+def test_an_allow_list_without_known_tools_allows_nothing(allow: list[str]) -> None:
     decision = decide(tools(allow=allow))
     assert not any(verdict.allowed for verdict in decision.verdicts.values())
     assert any("matches no tool" in warning for warning in decision.warnings)
@@ -199,7 +199,7 @@ def test_a_plugin_entry_beside_a_built_in_one_counts() -> None:
     assert kept(tools(allow=["mine"]), *PLUGIN) == {"mine"}
 
 
-def test_plugin_and_server_names_stand_for_their_tools() -> None:
+def test_plugin_and_server_names_mean_their_tools() -> None:
     everything = kept({}, *PLUGIN)
     assert everything - kept(tools(deny=["Slack"]), *PLUGIN) == {"slack_send", "slack_read"}
     assert everything - kept(tools(deny=["bundle-mcp"]), *PLUGIN) == {"srv__list", "srv__delete"}
@@ -226,7 +226,7 @@ def test_plugin_and_server_names_stand_for_their_tools() -> None:
         (tools(alsoAllow=["lobster"], deny=["lobster"]), set()),
     ],
 )
-def test_optional_tools_appear_only_when_asked_for(
+def test_optional_tools_appear_only_if_requested(
     config: dict[str, Any], optional: set[str]
 ) -> None:
     assert kept(config, *PLUGIN, agent="a") & {"lobster", "llm-task"} == optional
@@ -248,7 +248,7 @@ def test_the_agents_profile_replaces_the_global_one_while_lists_add_up() -> None
     assert kept(config) == {"session_status"}
 
 
-def test_agents_may_stand_under_entries_too() -> None:
+def test_agents_may_be_configured_under_entries() -> None:
     config = {"agents": {"entries": {"b": {"tools": {"allow": ["read"]}}}}}
     assert kept(config, agent="b") == {"read"}
 
@@ -310,11 +310,11 @@ GROUPS_CONFIG = {
 }
 
 
-def _the_most_particular_group_setting_applies(scope: dict[str, Any], names: set[str]) -> None:
+def _the_most_specific_group_setting_applies(scope: dict[str, Any], names: set[str]) -> None:
     assert kept(GROUPS_CONFIG, **{"channel": "telegram", **scope}) == names
 
 
-def test_the_most_particular_group_setting_applies(subtests: pytest.Subtests) -> None:
+def test_the_most_specific_group_setting_applies(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         ({"group": "g1"}, {"read"}),
         ({"group": "g1", "sender": Sender(owner=True, id="9")}, {"exec"}),
@@ -335,7 +335,7 @@ def test_the_most_particular_group_setting_applies(subtests: pytest.Subtests) ->
     ]
     for scope, names in cases:
         with subtests.test(scope=scope, names=names):
-            _the_most_particular_group_setting_applies(scope, names)
+            _the_most_specific_group_setting_applies(scope, names)
 
 
 def _sender_keys(key: str, sender: Sender, matches: bool) -> None:
@@ -368,7 +368,7 @@ def test_sender_keys(subtests: pytest.Subtests) -> None:
             _sender_keys(key, sender, matches)
 
 
-def test_the_most_particular_sender_key_wins_and_the_agents_match_replaces_the_global_one() -> None:
+def test_the_most_specific_sender_key_wins_and_agent_replaces_global() -> None:
     config = tools(toolsBySender={"*": {"deny": ["read"]}, "id:1": {"deny": ["ls"]}})
     assert {"read"} <= kept(config)
     assert "ls" not in kept(config)
@@ -551,7 +551,7 @@ def test_keys_that_match_no_sender_cause_a_warning(config: dict[str, Any], words
     assert any(words in warning for warning in decide(config, agent="a").warnings)
 
 
-def test_a_group_without_its_channel_is_remarked_on() -> None:
+def test_a_group_without_its_channel_is_a_warning() -> None:
     assert "has no effect without its channel" in decide({}, group="g1").warnings[0]
 
 
@@ -573,7 +573,7 @@ def test_a_name_shared_by_a_plugin_and_a_tool_means_both() -> None:
     assert kept(tools(deny=["read"]), *odd) == EVERYTHING - {"read"}
 
 
-def test_an_agent_that_is_not_configured_is_remarked_on() -> None:
+def test_an_unknown_agent_is_a_warning() -> None:
     assert decide({}, agent="ghost").warnings[0].startswith("no agent called 'ghost'")
 
 
@@ -589,7 +589,7 @@ class BrokenMatcher(Matcher):
         raise RuntimeError("boom")
 
 
-def test_a_step_that_fails_removes_what_it_should_have_judged() -> None:
+def test_a_failing_step_removes_the_tools_it_should_have_judged() -> None:
     rule = ListRule("tools.deny", BrokenMatcher([], "tools.deny", Universe.of({})))
     said: dict[str, list[Trace]] = {"read": [], "exec": []}
     assert _apply_step(PolicyStep(3, "tools.allow", None, (rule,)), ["read", "exec"], said) == []
@@ -603,7 +603,7 @@ LAYER = st.fixed_dictionaries({}, optional={"allow": LISTS, "deny": LISTS})
 
 
 @given(one=LAYER, two=LAYER, three=LAYER, depth=st.integers(0, 2), sandboxed=st.booleans())
-def test_no_step_ever_gives_back_what_another_took(
+def test_no_step_restores_what_another_removed(
     one: dict[str, Any], two: dict[str, Any], three: dict[str, Any], depth: int, sandboxed: bool
 ) -> None:
     scope: dict[str, Any] = {"agent": "a", "model": "p/m"}
@@ -615,7 +615,7 @@ def test_no_step_ever_gives_back_what_another_took(
     assert all_of_it <= kept({}, *given_tools, depth=depth, sandboxed=sandboxed)
 
 
-def test_a_group_that_says_nothing_leaves_everything() -> None:
+def test_a_group_without_lists_changes_nothing() -> None:
     group: dict[str, Any] = {"toolsBySender": {"id:9": {}}}
     config = {"channels": {"telegram": {"groups": {"g": group}}}}
     assert kept(config, channel="telegram", group="g") == EVERYTHING

@@ -521,7 +521,7 @@ def test_rules_are_made_once_and_anew_when_a_program_was_replaced(tmp_path: Path
         """The exit code, and the rules that it ran under."""
         spawn = partial(os.posix_spawn, path, ["program"], {})
         pid = confinement.start(spawn, shell="/bin/bash", programs=(str(program),)).pid
-        *_, rules = confinement._holds_by_key.values()
+        *_, rules = confinement._rulesets.values()
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), rules
 
     shutil.copy("/usr/bin/true", program)
@@ -607,7 +607,7 @@ def test_a_failure_to_confine_starts_nothing_and_leaves_nothing_open(
     with monkeypatch.context() as patch:
         patch.setattr(_thread, "start_new_thread", refuse)
         assert attempt() == "can't start new thread"
-    assert (started, open_handles() - len(confinement._holds_by_key)) == ([], before)
+    assert (started, open_handles() - len(confinement._rulesets)) == ([], before)
 
 
 @held
@@ -631,7 +631,7 @@ def test_what_fails_for_another_reason_says_so() -> None:
     before, confinement = open_handles(), Confiner()
     with pytest.raises(FileNotFoundError):
         confinement.start(spawn, shell="/bin/bash", programs=())
-    assert open_handles() - len(confinement._holds_by_key) == before
+    assert open_handles() - len(confinement._rulesets) == before
 
 
 @held

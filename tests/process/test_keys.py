@@ -164,7 +164,7 @@ def test_text_that_names_no_key_is_sent_as_it_is(text: str) -> None:
         ("\\x1b", "write enter"),
     ],
 )
-def test_what_looks_like_a_misspelled_key_is_sent_and_told(key: str, hint: str) -> None:
+def test_text_that_looks_like_a_misspelt_key_is_sent_with_a_warning(key: str, hint: str) -> None:
     encoded = encode_keys(["enter", key], application=False)
     assert encoded.data == b"\r" + key.encode()
     (warning,) = encoded.warnings
@@ -185,7 +185,7 @@ def test_what_terminals_have_no_code_for_is_refused(key: str) -> None:
     assert str(caught.value).startswith(f"keys[1] {key!r}: ")
 
 
-def test_a_refusal_says_what_to_send_instead() -> None:
+def test_a_refusal_names_what_to_send_instead() -> None:
     for key, hint in (("S-enter", "C-j"), ("C-/", "C-_"), ("C-1", "a to z")):
         with pytest.raises(ToolInputError, match=hint):
             encode_keys([key], application=False)
@@ -198,7 +198,7 @@ def test_an_empty_key_and_half_a_character_are_refused() -> None:
         encode_keys(["\ud83d"], application=False)
 
 
-def test_there_is_a_limit_to_keys_and_to_bytes() -> None:
+def test_the_number_of_keys_and_bytes_is_limited() -> None:
     assert len(send(*["a"] * MAX_KEYS)) == MAX_KEYS
     with pytest.raises(ToolInputError, match="1,001 keys"):
         encode_keys(["a"] * (MAX_KEYS + 1), application=False)
@@ -257,14 +257,14 @@ def test_bytes_are_written_in_hex(pieces: list[str], expected: bytes) -> None:
 
 
 @table("bad", ["xyz", "0x", "100", "1b5b", "-1", "１b", "0x1b,", "²"])
-def test_what_is_not_a_byte_is_left_out_and_told(bad: str) -> None:
+def test_invalid_hex_is_left_out_with_a_warning(bad: str) -> None:
     encoded = encode_hex(["41", f"42 {bad}", "43"])
     assert encoded.data == b"ABC"
     (warning,) = encoded.warnings
     assert warning.startswith(f"hex[1] {bad!r} is not a byte and was left out")
 
 
-def test_there_is_a_limit_to_hex() -> None:
+def test_the_length_of_hex_is_limited() -> None:
     assert len(encode_hex(["ff " * MAX_SENT_BYTES]).data) == MAX_SENT_BYTES
     for pieces in (["ff"] * (MAX_SENT_BYTES + 1), ["fg "] * (MAX_SENT_BYTES + 1)):
         with pytest.raises(ToolInputError, match="64 KB"):
@@ -306,7 +306,7 @@ def test_no_text_can_end_the_paste(parts: list[str]) -> None:
     assert "\x9b201~" not in data.decode()
 
 
-def test_nothing_too_much_and_half_characters_cannot_be_pasted() -> None:
+def test_empty_long_and_invalid_text_cannot_be_pasted() -> None:
     for text in ("", "\x1b[201~"):
         with pytest.raises(ToolInputError, match="empty"):
             encode_paste(text, bracketed=True)

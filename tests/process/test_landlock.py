@@ -77,7 +77,7 @@ def test_truncating_a_readable_file_is_denied(tmp_path: Path) -> None:
 
 
 @held
-def test_a_directory_that_cannot_be_looked_at_is_an_error_not_a_gap(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_inspected_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to("loop")
     before = open_handles()
 
@@ -121,7 +121,7 @@ def test_older_kernels_are_asked_for_no_more_than_they_know(
 
 
 @held
-def test_a_failing_call_says_what_the_kernel_said() -> None:
+def test_a_failing_call_is_an_error_with_the_message_of_the_kernel() -> None:
     def work() -> None:
         # More than sixteen layers on top of each other are refused.
         for _ in range(20):

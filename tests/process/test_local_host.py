@@ -40,11 +40,11 @@ def spool_dir(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-async def test_it_has_a_name(host: LocalHost) -> None:
+async def test_the_local_host_is_called_gateway(host: LocalHost) -> None:
     assert host.name == "gateway"
 
 
-async def test_nothing_is_started_before_there_is_a_command(host: LocalHost) -> None:
+async def test_no_process_is_started_before_the_first_command(host: LocalHost) -> None:
     assert not keepers(os.getpid())
     await host.close()
 
@@ -62,7 +62,7 @@ async def test_getting_ready_starts_the_keeper_and_no_command(
     assert keepers(os.getpid()) == [keeper]
 
 
-async def test_every_command_has_the_variables_of_its_own(host: LocalHost, launch: Make) -> None:
+async def test_every_command_has_its_own_variables(host: LocalHost, launch: Make) -> None:
     """Those that are the same as before are not sent again."""
     path = os.environ["PATH"]
     envs: tuple[dict[str, str], ...] = (
@@ -153,7 +153,7 @@ async def test_a_directory_may_have_any_name(host: LocalHost, launch: Make, tmp_
         assert await running.output.read(0, 100) == b"here\n"
 
 
-async def test_a_directory_that_was_removed_is_no_place_to_start(
+async def test_a_command_in_a_missing_directory_is_refused(
     host: LocalHost, launch: Make, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to("gone")
@@ -162,7 +162,7 @@ async def test_a_directory_that_was_removed_is_no_place_to_start(
     assert not list(tmp_path.glob("spool/*"))
 
 
-async def test_the_command_runs_where_it_was_said_when_the_name_passes_to_another(
+async def test_a_command_stays_in_its_directory_when_a_link_is_replaced(
     host: LocalHost, launch: Make, tmp_path: Path
 ) -> None:
     await (await host.start(launch("true"), own("first"))).wait()
@@ -229,7 +229,7 @@ async def test_where_handles_run_out_there_is_no_keeper_either(
     assert (await running.wait()).code == 3
 
 
-async def test_what_the_spool_cannot_hold_is_counted(tmp_path: Path, launch: Make) -> None:
+async def test_output_beyond_the_spool_is_counted(tmp_path: Path, launch: Make) -> None:
     with small_disk(tmp_path / "disk", "512k") as disk:
         host = LocalHost(str(disk))
         running = await host.start(launch("head -c 3000000 /dev/zero; echo end"), own("a"))
@@ -243,7 +243,7 @@ async def test_what_the_spool_cannot_hold_is_counted(tmp_path: Path, launch: Mak
         await host.close()
 
 
-async def test_there_is_a_limit_to_what_is_kept(
+async def test_the_amount_of_kept_output_is_limited(
     host: LocalHost, launch: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spools, "MAX_FILE", 1_000_000)

@@ -78,7 +78,7 @@ async def test_the_profile_of_a_shell_is_read(tmp_path: Path, shell: str) -> Non
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-async def test_what_profiles_print_does_not_matter(tmp_path: Path, shell: str) -> None:
+async def test_output_of_profiles_is_ignored(tmp_path: Path, shell: str) -> None:
     noise = 'echo "CLAWKIT_0=/noise:/bin"; echo PATH=/noise; printf "no line end"'
     environ = write_profile(tmp_path, shell, before=noise, after=noise)
     path = await path_from(program(shell), environ, limit_s=LONG_S)
@@ -86,7 +86,7 @@ async def test_what_profiles_print_does_not_matter(tmp_path: Path, shell: str) -
     assert "noise" not in path
 
 
-async def test_only_absolute_directories_are_told(tmp_path: Path) -> None:
+async def test_only_absolute_directories_are_returned(tmp_path: Path) -> None:
     environ = write_profile(tmp_path, "sh", after="PATH='/a b:.::bin:/ö:/c\n/d:$HOME/e:/f'")
     assert await path_from(program("sh"), environ, limit_s=LONG_S) == "/a b:/ö:/f"
 

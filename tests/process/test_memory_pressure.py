@@ -54,7 +54,7 @@ def group() -> Iterator[Path]:
     place.rmdir()
 
 
-def test_a_command_that_memory_ran_out_under_says_so(group: Path, tmp_path: Path) -> None:
+def test_a_command_killed_for_lack_of_memory_is_reported(group: Path, tmp_path: Path) -> None:
     eat = f"{sys.executable} -c 'x = bytearray(900 << 20)'"
     argv = (sys.executable, "-c", SCRIPT, str(group), str(tmp_path), eat, f"{eat}; exit $?")
     done = subprocess.run(argv, stdout=subprocess.PIPE, check=True)

@@ -76,7 +76,7 @@ def test_text_stays_and_the_rest_is_spelled_out(data: bytes, text: str) -> None:
         b"\x1b]0;" + b"t" * (STRING_MAX - 2) + b"\x07",
     ],
 )
-def test_what_a_terminal_would_obey_is_left_out(sequence: bytes) -> None:
+def test_control_sequences_are_left_out(sequence: bytes) -> None:
     assert clean(sequence) == ""
     assert clean(b"before" + sequence + b"after\n" + sequence * 2) == "beforeafter\n"
 
@@ -226,7 +226,7 @@ def test_the_rest_of_what_was_cut_at_the_start_is_left_out(data: bytes, text: st
         b"\x1b]8;;" + b"u" * 4_000,
     ],
 )
-def test_what_is_unfinished_at_the_end_is_left_out(unfinished: bytes) -> None:
+def test_incomplete_sequences_at_the_end_are_left_out(unfinished: bytes) -> None:
     for before in (
         b"",
         b"text",
@@ -271,7 +271,7 @@ def test_nothing_unsafe_ever_passes(data: bytes, cut_start: bool, cut_end: bool)
 
 
 @given(HOSTILE)
-def test_every_line_is_cleaned_on_its_own(data: bytes) -> None:
+def test_every_line_is_cleaned_separately(data: bytes) -> None:
     assert clean(data) == "\n".join(clean(line) for line in data.split(b"\n"))
 
 

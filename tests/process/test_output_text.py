@@ -142,7 +142,7 @@ async def test_even_little_room_is_kept_to(cap: int) -> None:
     .map(lambda data: data * 20),
     st.integers(0, 500),
 )
-def test_what_is_shown_is_never_too_long_and_nothing_twice(data: bytes, cap: int) -> None:
+def test_shown_output_never_exceeds_the_cap(data: bytes, cap: int) -> None:
     result = asyncio.run(shown(Held(data), cap))
     assert len(result.text) <= cap
     assert result.truncated == (result.omitted > 0)
@@ -175,7 +175,7 @@ async def test_news_are_what_came_since() -> None:
     assert await news(Held(b"old\n"), 9, 100) == ("", 4, 0)
 
 
-async def test_of_too_many_news_the_last_are_told() -> None:
+async def test_long_new_output_is_cut_to_its_end() -> None:
     output = Held(LINES)
     text, end, skipped = await news(output, 100, 1_000)
     assert end == len(LINES)
@@ -187,7 +187,7 @@ async def test_of_too_many_news_the_last_are_told() -> None:
 
 
 @table("unfinished", ["😀".encode()[:3], b"\x1b", b"\x1b[3", b"\x1b]0;title", b"\x1b]0;title\x1b"])
-async def test_what_is_not_finished_is_left_for_next_time(unfinished: bytes) -> None:
+async def test_incomplete_sequences_are_left_for_the_next_read(unfinished: bytes) -> None:
     assert await news(Held(b"text" + unfinished), 0, 100) == ("text", 4, 0)
     whole = clean(b"text" + unfinished)
     told = News(whole, 4 + len(unfinished), 0)
@@ -366,7 +366,7 @@ async def test_a_line_that_just_fits_is_not_cut() -> None:
             assert (result.text, result.truncated) == (data.decode().removesuffix("\n"), False)
 
 
-async def test_what_was_counted_is_not_counted_again() -> None:
+async def test_counted_lines_are_not_counted_again() -> None:
     before = await page(Held(LINES), None, 1, 100)
     output = Held(LINES + b"more\n")
     result = await page(output, None, 1, 100, hint=before.counted)

@@ -21,7 +21,7 @@ def read_script(tmp_path: Path) -> Read:
     return partial(read_in_workspace, workspace=str(tmp_path), may_read=lambda _path: True)
 
 
-async def test_shell_in_a_python_file_is_told_with_its_place_and_the_fix(
+async def test_shell_syntax_in_a_python_file_is_reported_with_line_and_fix(
     tmp_path: Path, read_script: Read
 ) -> None:
     (tmp_path / "x.py").write_text("import os\n\nprint($HOME)\n")
@@ -33,7 +33,9 @@ async def test_shell_in_a_python_file_is_told_with_its_place_and_the_fix(
     )
 
 
-async def test_shell_in_a_javascript_file_is_told(tmp_path: Path, read_script: Read) -> None:
+async def test_shell_syntax_in_a_javascript_file_is_reported(
+    tmp_path: Path, read_script: Read
+) -> None:
     (tmp_path / "x.js").write_text("export KEY=1\n")
     text = await check([("javascript", f"{tmp_path}/x.js")], read_script)
     assert "line 1: `export KEY` is a shell export, not JavaScript." in text
@@ -49,7 +51,7 @@ async def test_a_notebooks_command_is_not_called_a_shell_script(
     assert ".sh" not in text
 
 
-async def test_all_scripts_of_a_pipe_are_looked_at(tmp_path: Path, read_script: Read) -> None:
+async def test_all_scripts_of_a_pipe_are_checked(tmp_path: Path, read_script: Read) -> None:
     (tmp_path / "a.py").write_text("print('$HOME')\n")
     (tmp_path / "b.js").write_text("echo 'a'\n")
     text = await check(
@@ -59,7 +61,7 @@ async def test_all_scripts_of_a_pipe_are_looked_at(tmp_path: Path, read_script: 
 
 
 @pytest.mark.parametrize("names", [["good.py"], [], ["gone.py"], ["good.py", "gone.py"]])
-async def test_what_is_fine_gives_nothing(
+async def test_a_valid_script_has_no_problem(
     tmp_path: Path, read_script: Read, names: list[str]
 ) -> None:
     (tmp_path / "good.py").write_bytes("\ufeffx = 'é $HOME'\r\n".encode())
@@ -79,14 +81,14 @@ async def test_the_reader_is_asked_for_absolute_paths_and_may_decline() -> None:
     assert text.startswith("'/w/d/b.py', line 1: `$A`")
 
 
-async def test_more_than_a_script_may_have_is_not_looked_at() -> None:
+async def test_scripts_beyond_the_size_limit_are_not_checked() -> None:
     async def read(path: str) -> bytes | None:
         return b"x = $A\n#" + b"\xff" * MAX_BYTES
 
     assert await check([("python", "/w/x.py")], read) == ""
 
 
-async def test_text_that_is_not_utf8_is_looked_at(tmp_path: Path, read_script: Read) -> None:
+async def test_text_that_is_not_utf8_is_checked(tmp_path: Path, read_script: Read) -> None:
     (tmp_path / "x.py").write_bytes(b"# caf\xe9\nx = $A\n")
     assert "line 2" in await check([("python", f"{tmp_path}/x.py")], read_script)
 
@@ -107,7 +109,7 @@ async def test_a_script_is_read_whole(tmp_path: Path, read_script: Read) -> None
         assert await read_script(str(tmp_path / "link.py")) == data
 
 
-async def test_what_is_not_a_script_is_not_read(tmp_path: Path, read_script: Read) -> None:
+async def test_files_that_are_not_scripts_are_not_read(tmp_path: Path, read_script: Read) -> None:
     (tmp_path / "large").write_bytes(b"#" * (MAX_BYTES + 1))
     (tmp_path / "binary").write_bytes(b"x = 1\0")
     (tmp_path / "directory").mkdir()

@@ -43,7 +43,7 @@ def check_javascript(text: str) -> preflight.ScriptFinding | None:
         ("let x = $(git rev-parse HEAD);", "$(git rev-parse HEAD)", "a shell command", "execFile"),
     ],
 )
-def test_what_only_a_shell_understands_is_found(text: str, piece: str, what: str, fix: str) -> None:
+def test_shell_syntax_is_found(text: str, piece: str, what: str, fix: str) -> None:
     line = text.count("\n") + 1
     for before in (
         "",
@@ -112,7 +112,7 @@ def test_a_shell_script_is_known_by_its_first_line(first: str) -> None:
         "x = a << b; y = c<<d; if (e<f) {}",
     ],
 )
-def test_what_javascript_has_is_not_found(text: str) -> None:
+def test_valid_javascript_is_accepted(text: str) -> None:
     assert check_javascript(text) is None
     finding = check_javascript(f"{text}\nexport A=1\n")
     assert finding is not None
@@ -149,11 +149,11 @@ def test_what_javascript_has_is_not_found(text: str) -> None:
         "x = 'it ${A}\n",
     ],
 )
-def test_what_cannot_be_read_for_certain_is_let_through(text: str) -> None:
+def test_doubtful_code_is_accepted(text: str) -> None:
     assert check_javascript(text) is None
 
 
-def test_the_first_of_several_is_told() -> None:
+def test_the_first_of_several_problems_is_reported() -> None:
     finding = check_javascript("let a;\r\nlet b = ${A};\recho 'a'\n")
     assert finding is not None
     assert (finding.line, finding.text) == (2, "${A}")

@@ -51,7 +51,7 @@ def check_python(text: str) -> preflight.ScriptFinding | None:
         ("#! /usr/bin/env -S bash -e\n1 1", "#! /usr/bin/env -S bash", "the first line", ""),
     ],
 )
-def test_what_only_a_shell_understands_is_found(text: str, piece: str, what: str, fix: str) -> None:
+def test_shell_syntax_is_found(text: str, piece: str, what: str, fix: str) -> None:
     for before in ("", '"""$x\n"""\n', "# $x\n\n"):
         if before and text.startswith("#!"):
             continue
@@ -144,7 +144,7 @@ def test_what_compiles_is_never_found(text: str) -> None:
         "a.b" + ".c" * 100_000 + "\ndone",
     ],
 )
-def test_what_cannot_be_judged_is_let_through(text: str) -> None:
+def test_doubtful_code_is_accepted(text: str) -> None:
     assert check_python(text) is None
 
 
@@ -163,7 +163,7 @@ def test_strings_that_only_a_newer_python_reads_are_not_found(text: str) -> None
     assert check_python(text + "\n)") is None
 
 
-def test_the_first_of_several_is_told() -> None:
+def test_the_first_of_several_problems_is_reported() -> None:
     text = "import os\r\nx = 1\rif [ -f a ]; then\n  echo $HOME\nfi\n"
     finding = check_python(text)
     assert finding is not None

@@ -112,7 +112,7 @@ def test_a_program_file_can_have_any_name(start: Start, tmp_path: Path) -> None:
     assert (found.name, found.parent, found.exited) == (file.name, os.getpid(), False)
 
 
-def test_there_is_no_such_process(start: Start) -> None:
+def test_look_returns_none_for_missing_processes(start: Start) -> None:
     program = start("true")
     program.communicate()
     assert process_table.look(program.pid) is None
@@ -230,7 +230,7 @@ def test_members_are_known_by_their_mark(start: Start) -> None:
     )
 
 
-def test_what_got_rid_of_its_mark_is_known_by_its_tag(start: Start) -> None:
+def test_a_process_without_its_mark_is_recognized_by_its_tag(start: Start) -> None:
     program = start("sleep", "60", env={process_table.TAG: TAG})
     mark, processes = process_table.new_mark(()), process_table.table()
     assert mark > 0
@@ -274,7 +274,7 @@ def test_a_signal_does_not_reach_who_has_the_number_now(start: Start) -> None:
     assert program.wait() == -signal.SIGTERM
 
 
-def test_a_signal_to_who_is_gone_does_no_harm(start: Start) -> None:
+def test_signals_to_missing_processes_are_ignored(start: Start) -> None:
     program, other = start("true"), start("sleep", "60")
     processes = {**process_table.table(), **made((2**30, 1, 1, 1))}
     program.communicate()
@@ -309,7 +309,7 @@ def test_stopping_no_processes_does_nothing(start: Start) -> None:
     assert bystander.poll() is None
 
 
-def test_what_was_stopped_hears_that_it_is_to_end(start: Start) -> None:
+def test_a_suspended_process_receives_the_signal_to_terminate(start: Start) -> None:
     program = start("bash", "-c", "trap 'echo bye; exit 3' TERM; echo ready; kill -STOP $$; read")
     line_of(program)
     until_so(lambda: state_of(program.pid) == "T")
@@ -328,7 +328,7 @@ def test_what_was_stopped_hears_that_it_is_to_end(start: Start) -> None:
         ([], True),  # nothing can be seen, not even this process
     ],
 )
-def test_what_a_command_started_is_known_by_who_is_above_it(
+def test_is_inside_command_looks_at_the_parent_processes(
     monkeypatch: pytest.MonkeyPatch, names: list[str], is_inside: bool
 ) -> None:
     pids = [os.getpid(), *range(100, 100 + len(names) - 2), 1]

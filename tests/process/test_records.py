@@ -50,7 +50,7 @@ def put(folder: Path, value: Any, name: str = f"{KEY}.json") -> Path:
     "text",
     ["sleep 60", "printf 'a\nb'", "echo \udc80 \x1b[2J é 🦦", "x" * 128 * 1024, "\x01" * 2**17],
 )
-def test_what_is_written_is_read_again(
+def test_a_written_record_is_read_back(
     folder: Path, text: str, terminal: tuple[int, int] | None
 ) -> None:
     record = make(text=text, terminal=terminal, owner="main/sub", since=123_456)
@@ -77,7 +77,7 @@ def test_commands_are_read_in_the_order_of_their_start(folder: Path) -> None:
     assert [record.key for record in read(folder)] == ["b-1", "a-1", "a-2", "c-3"]
 
 
-def test_where_there_is_no_folder_there_are_no_commands(tmp_path: Path) -> None:
+def test_without_a_folder_there_are_no_commands(tmp_path: Path) -> None:
     nowhere = str(tmp_path / "nowhere")
     assert list(records.read_all(nowhere)) == []
     assert records.distrust(nowhere) == ""
@@ -126,12 +126,12 @@ def test_a_damaged_record_is_not_a_record(folder: Path, subtests: pytest.Subtest
             assert [record.key for record in read(folder)] == ["fine-1"]
 
 
-def test_what_is_not_utf_8_is_not_a_record(folder: Path) -> None:
+def test_a_file_that_is_not_utf8_is_not_a_record(folder: Path) -> None:
     (folder / f"{KEY}.json").write_bytes(json.dumps(raw()).encode().replace(b"sleep", b"\xff"))
     assert read(folder) == []
 
 
-def test_a_record_without_end_is_not_read(folder: Path) -> None:
+def test_an_oversized_record_is_not_read(folder: Path) -> None:
     with put(folder, raw()).open("r+b") as file:
         file.truncate(records.MAX_BYTES + 1)
     assert read(folder) == []
@@ -319,7 +319,7 @@ def test_sweeping_leaves_files_that_are_not_command_s(folder: Path) -> None:
     assert set(os.listdir(folder)) == names | {"dir-1.log"}
 
 
-def test_sweeping_removes_a_link_and_not_what_it_leads_to(folder: Path, tmp_path: Path) -> None:
+def test_sweeping_removes_a_link_but_not_its_target(folder: Path, tmp_path: Path) -> None:
     precious = put(tmp_path, "precious", "precious")
     link = folder / f"{KEY}.log"
     link.symlink_to(precious)

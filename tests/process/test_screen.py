@@ -169,7 +169,7 @@ def test_characters_take_the_room_they_have_and_none_is_hidden(
         "\x7f",
     ],
 )
-def test_what_draws_nothing_leaves_nothing(sequence: str) -> None:
+def test_sequences_that_draw_nothing_leave_no_trace(sequence: str) -> None:
     assert lines(f"ab{sequence}cd") == ["abcd"]
 
 
@@ -178,7 +178,7 @@ def test_a_sequence_that_is_not_finished_is_not_seen(start: str) -> None:
     assert lines(f"ab{start}") == ["ab"]
 
 
-def test_the_cursor_is_told() -> None:
+def test_the_position_of_the_cursor_is_reported() -> None:
     assert draw("").cursor == (1, 1)
     assert draw("ab\r\nc").cursor == (2, 2)
     assert draw("0123456789").cursor == (10, 1)
@@ -186,7 +186,7 @@ def test_the_cursor_is_told() -> None:
     assert draw("\n" * 50).cursor == (1, 4)
 
 
-def test_the_title_is_told_on_one_line_and_hides_nothing() -> None:
+def test_the_title_is_one_line_of_printable_text() -> None:
     assert draw("\x1b]0;one\x07\x1b]2;two \u202etitle\nx\x1b\\text").title == "two title x"
     assert draw("\x1b]0;one\x07\x1b]0;two\x18\x1b]1;icon\x07\x1b]0;thr").title == "one"
     assert len(draw("\x1b]2;" + "x" * 5_000 + "\x07").title) <= 200
@@ -194,7 +194,7 @@ def test_the_title_is_told_on_one_line_and_hides_nothing() -> None:
 
 
 @table("number", [47, 1047, 1049])
-def test_a_full_screen_program_has_a_screen_of_its_own(number: int) -> None:
+def test_a_full_screen_program_has_its_own_screen(number: int) -> None:
     taken = f"shell\x1b[?{number}h\x1b[H\x1b[2Jvim"
     assert (lines(taken), draw(taken).alternate) == (["vim"], True)
     given_back = taken + f"\x1b[?{number}l"
@@ -255,7 +255,7 @@ def test_a_screen_that_cannot_be_is_refused(size: tuple[int, int]) -> None:
         render(b"", *size)
 
 
-def test_without_pyte_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyte_the_error_tells_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyte", None)
     with pytest.raises(ToolError, match=re.escape(how_to_add("screen"))):
         render(b"", 80, 24)
@@ -511,7 +511,7 @@ SCROLLING = (
 
 
 @given(st.lists(st.sampled_from(SCROLLING), max_size=120), st.integers(1, 6))
-def test_what_has_scrolled_away_makes_no_difference(pieces: list[str], rows: int) -> None:
+def test_lines_that_scrolled_away_do_not_change_the_screen(pieces: list[str], rows: int) -> None:
     text = "".join(pieces)
     drawing = Drawing(20, rows)
     drawing.feed(text)

@@ -76,7 +76,7 @@ async def begin(
         each.close()
 
 
-async def test_a_command_is_told_about_while_it_runs_and_afterwards(
+async def test_a_session_describes_its_command_during_and_after_the_run(
     begin: Begin, told: Told
 ) -> None:
     session = await begin("echo begun; read; exit 3", open_input=True)
@@ -142,7 +142,7 @@ async def test_a_silent_command_is_ended(begin: Begin, marker: str) -> None:
 
 
 @pytest.mark.parametrize("noise", ["echo x", "head -c 300000 /dev/zero"], ids=["little", "much"])
-async def test_a_command_that_says_something_now_and_then_goes_on(begin: Begin, noise: str) -> None:
+async def test_a_command_with_regular_output_keeps_running(begin: Begin, noise: str) -> None:
     for unit in UNITS_S:
         text = f"for i in {{1..8}}; do {noise}; sleep {unit}; done; exit 4"
         session = await begin(text, quiet_s=6 * unit)
@@ -195,9 +195,7 @@ async def test_ending_what_has_ended_ends_what_it_left(begin: Begin, marker: str
     assert session.exit.reason == "exit"
 
 
-async def test_the_end_of_a_command_in_the_background_is_told_once(
-    begin: Begin, told: Told
-) -> None:
+async def test_the_end_of_a_background_command_is_announced_once(begin: Begin, told: Told) -> None:
     session = await begin("exit 1")
     await until(lambda: told.ended)
     assert not session.announce
@@ -206,7 +204,9 @@ async def test_the_end_of_a_command_in_the_background_is_told_once(
 
 
 @pytest.mark.parametrize("why", ["foreground", "ended", "polled"])
-async def test_an_end_that_is_no_news_is_not_told(begin: Begin, told: Told, why: str) -> None:
+async def test_an_end_that_is_already_known_is_not_announced(
+    begin: Begin, told: Told, why: str
+) -> None:
     session = await begin("read; exit 1", open_input=True, background=why != "foreground")
     if why == "ended":
         await session.end()
@@ -220,7 +220,7 @@ async def test_an_end_that_is_no_news_is_not_told(begin: Begin, told: Told, why:
     assert not told.ended
 
 
-async def test_the_end_of_a_command_that_went_to_the_background_is_told(
+async def test_the_end_of_a_command_moved_to_the_background_is_announced(
     begin: Begin, told: Told
 ) -> None:
     session = await begin("read; exit 1", open_input=True, background=False)
@@ -230,7 +230,7 @@ async def test_the_end_of_a_command_that_went_to_the_background_is_told(
     await until(lambda: told.ended == [session])
 
 
-async def test_a_timeout_in_the_background_is_told(begin: Begin, told: Told) -> None:
+async def test_a_timeout_in_the_background_is_announced(begin: Begin, told: Told) -> None:
     session = await begin("sleep 60", timeout_s=0.1)
     await until(lambda: told.ended == [session])
 
@@ -305,7 +305,7 @@ async def test_a_silent_command_with_open_input_may_wait_for_it(
     assert waits == [False, True, False, False]
 
 
-async def test_what_is_asked_of_a_session_is_asked_of_its_command(begin: Begin) -> None:
+async def test_resizing_and_signals_reach_the_command(begin: Begin) -> None:
     text = "trap 'stty size' WINCH; trap 'exit 7' USR1; echo ready; while :; do sleep 0.02; done"
     session = await begin(text, size=(80, 24))
     await session.wait_for_news(0, 60)
@@ -321,7 +321,7 @@ async def test_what_is_asked_of_a_session_is_asked_of_its_command(begin: Begin) 
         await session.write(b"x")
 
 
-async def test_who_no_longer_waits_does_not_end_the_command(begin: Begin) -> None:
+async def test_cancelling_a_wait_does_not_end_the_command(begin: Begin) -> None:
     session = await begin("read; exit 5", open_input=True)
     for waiting in (session.wait(), session.wait_for_news(0, 60)):
         task = asyncio.create_task(waiting)

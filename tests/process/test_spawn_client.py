@@ -49,7 +49,7 @@ async def run(
     return await keeping.run(child, argv, variables, fds, limit=1000, **options)
 
 
-async def test_a_program_is_started_and_its_end_is_told(
+async def test_a_program_is_started_and_its_end_is_reported(
     keeping: SpawnClient, fds: Sequence[int]
 ) -> None:
     child = await run(keeping, fds, "a", "exit 3")
@@ -59,7 +59,9 @@ async def test_a_program_is_started_and_its_end_is_told(
     assert await child.gone == ()
 
 
-async def test_what_cannot_be_started_is_told(keeping: SpawnClient, fds: Sequence[int]) -> None:
+async def test_a_program_that_cannot_be_started_is_an_error(
+    keeping: SpawnClient, fds: Sequence[int]
+) -> None:
     with pytest.raises(ToolError, match="no such file"):
         await keeping.run(SpawnedChild(keeping, "a"), ("/no/such/shell",), {}, fds, limit=10)
     with pytest.raises(ToolError, match="permission denied"):
@@ -141,7 +143,7 @@ async def test_ending_what_the_keeper_took_along_is_not_an_error(
     await until(lambda: not alive(marker))
 
 
-async def test_who_no_longer_waits_for_an_end_does_not_keep_others_from_it(
+async def test_cancelling_one_wait_for_an_end_does_not_affect_others(
     keeping: SpawnClient, fds: Sequence[int], marker: str
 ) -> None:
     child = await run(keeping, fds, "a", f"trap '' TERM; sleep {marker}; :")
@@ -153,7 +155,7 @@ async def test_who_no_longer_waits_for_an_end_does_not_keep_others_from_it(
     assert (await child.ended).signal == "SIGKILL"
 
 
-async def test_the_end_of_what_was_left_running_is_told(
+async def test_the_end_of_leftover_processes_is_reported(
     keeping: SpawnClient, fds: Sequence[int], tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "gate")
@@ -165,9 +167,7 @@ async def test_the_end_of_what_was_left_running_is_told(
     assert await child.gone == ()
 
 
-async def test_a_signal_that_does_not_exist_does_no_harm(
-    keeping: SpawnClient, fds: Sequence[int]
-) -> None:
+async def test_an_unknown_signal_is_ignored(keeping: SpawnClient, fds: Sequence[int]) -> None:
     child = await run(keeping, fds, "a", "sleep 0.2; exit 3")
     for number in (0, -1, 999):
         await keeping.signal(child, number)
@@ -213,7 +213,7 @@ async def test_a_start_that_is_cancelled_at_any_moment_leaves_nothing(
     await until(lambda: not keeping._children)
 
 
-async def test_the_keeper_knows_nothing_of_clawkits_environment(
+async def test_the_environment_of_clawkit_is_hidden_from_the_keeper(
     fds: Sequence[int], no_loose_ends: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_TOKEN", "hidden-value")

@@ -152,7 +152,7 @@ async def test_only_what_was_detached_outlives_clawkit(
     assert log.with_suffix(".exit").read_text().startswith("7 ")
 
 
-async def test_what_was_detached_has_its_time_even_when_clawkit_is_gone(
+async def test_the_timeout_of_a_detached_command_applies_after_clawkit_has_ended(
     clawkit: Callable[..., Clawkit], launch: Make, marker: str, tmp_path: Path
 ) -> None:
     parent = clawkit(launch(DAEMON.format(marker), detach=True, timeout_s=0.5))

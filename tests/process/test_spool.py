@@ -121,7 +121,7 @@ async def test_much_goes_to_a_file_with_what_was_in_memory(file: Path) -> None:
     spool.remove()
 
 
-def test_the_file_is_for_its_owner_alone(file: Path) -> None:
+def test_only_the_owner_can_read_the_file(file: Path) -> None:
     old = os.umask(0)
     try:
         spool = made(file)
@@ -149,7 +149,9 @@ async def test_any_part_can_be_read(file: Path, memory: int) -> None:
 
 
 @pytest.mark.parametrize("link", ["../target", "."], ids=["a link", "a directory"])
-async def test_what_is_there_already_is_left_alone(file: Path, tmp_path: Path, link: str) -> None:
+async def test_an_existing_file_or_link_is_left_alone(
+    file: Path, tmp_path: Path, link: str
+) -> None:
     (tmp_path / "target").write_text("precious")
     file.parent.mkdir()
     file.symlink_to(link)
@@ -232,7 +234,7 @@ async def test_reads_that_are_under_way_when_output_settles_are_answered(file: P
             assert await asyncio.gather(*reads) == [b"%03d" % number] * 5
 
 
-async def test_there_is_only_so_much_room(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_size_of_the_file_is_limited(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spools, "MAX_FILE", 1000)
     spool = made(file, 10)
     for _ in range(3):
@@ -259,7 +261,7 @@ async def test_a_thread_moves_a_pipe_to_the_file(file: Path) -> None:
     spool.remove()
 
 
-async def test_what_is_moved_ends_where_the_room_does(
+async def test_moved_output_ends_at_the_size_limit(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spools, "MAX_FILE", 100_000)
@@ -334,7 +336,7 @@ async def test_bytes_are_moved_where_the_kernel_cannot_do_it(file: Path) -> None
     spool.remove()
 
 
-def test_the_thread_stops_when_it_is_told_to(file: Path) -> None:
+def test_the_thread_stops_on_request(file: Path) -> None:
     spool = made(file)
     spool.to_file()
     with moving(spool) as pipe:
@@ -344,7 +346,7 @@ def test_the_thread_stops_when_it_is_told_to(file: Path) -> None:
     spool.remove()
 
 
-def test_news_that_come_one_after_the_other_are_all_told(file: Path) -> None:
+def test_every_new_output_is_announced(file: Path) -> None:
     spool = made(file)
     spool.to_file()
     with moving(spool) as pipe:
@@ -369,7 +371,7 @@ async def test_everybody_who_waits_is_woken(file: Path) -> None:
     assert not spool._waiting
 
 
-async def test_who_waits_goes_on_when_the_time_is_over(file: Path) -> None:
+async def test_a_wait_ends_at_its_timeout(file: Path) -> None:
     spool = made(file, 100)
     await spool.changed(0.01)
     await spool.changed(0)
@@ -406,7 +408,7 @@ async def test_a_file_that_someone_else_writes_is_looked_at(tmp_path: Path) -> N
     assert file.exists()
 
 
-def test_a_link_is_not_looked_at(tmp_path: Path) -> None:
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("secret")
     (tmp_path / "x.log").symlink_to("target")
     with pytest.raises(OSError, match="symbolic links"):

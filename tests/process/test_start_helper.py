@@ -119,7 +119,7 @@ def facts(path: Path) -> tuple[object, ...]:
 
 @held
 @pytest.mark.parametrize("code", {**CHANGES, **FACTS}.values(), ids={**CHANGES, **FACTS}.keys())
-def test_who_may_only_read_changes_nothing(place: Path, code: str) -> None:
+def test_read_access_allows_no_changes(place: Path, code: str) -> None:
     hold = Hold(read=(f"{place}/inside",), run=RUN)
     for name in ("inside", "outside"):
         file = place / name / "f"
@@ -134,7 +134,7 @@ def test_who_may_only_read_changes_nothing(place: Path, code: str) -> None:
 
 @held
 @pytest.mark.parametrize("code", CHANGES.values(), ids=CHANGES.keys())
-def test_who_may_write_changes_only_what_it_may(place: Path, code: str) -> None:
+def test_write_access_allows_changes_only_there(place: Path, code: str) -> None:
     hold = Hold(write=(f"{place}/inside",), run=RUN)
     file = place / "outside" / "f"
     before = facts(file)
@@ -170,7 +170,7 @@ def test_without_the_network_there_are_no_sockets(place: Path) -> None:
 
 
 @held
-def test_what_every_program_needs_is_there(place: Path) -> None:
+def test_every_program_has_what_it_needs(place: Path) -> None:
     code = "open('/dev/null', 'r+b', 0).write(b'x')\nopen('/dev/urandom', 'rb').read(1)"
     for hold in (Hold(run=RUN), Hold(run=RUN, write=(f"{place}/inside",))):
         assert attempt(code, hold=hold) == "done"
@@ -179,7 +179,7 @@ def test_what_every_program_needs_is_there(place: Path) -> None:
 
 
 @held
-def test_what_a_held_program_starts_is_held_too(place: Path) -> None:
+def test_children_of_a_confined_program_are_confined(place: Path) -> None:
     hold = Hold(run=SYSTEM, read=(f"{place}/inside",))
     code, said = run("/bin/sh", "-c", f"/bin/cat {place}/outside/f; /bin/true", hold=hold)
     assert code == 0
@@ -201,7 +201,7 @@ def test_the_one_who_starts_a_held_program_is_not_held(place: Path) -> None:
 
 
 @pytest.mark.parametrize("hold", [None, Hold(run=SYSTEM)], ids=["free", "held"])
-def test_a_program_that_is_not_there_is_an_error(hold: Hold | None) -> None:
+def test_a_missing_program_is_an_error(hold: Hold | None) -> None:
     if hold and not landlock.available():
         lack("this kernel has no Landlock")
     before, threads = open_handles(), set(threading.enumerate())

@@ -73,12 +73,14 @@ def ids(found: Any) -> list[str]:
     return [each.id for each in found]
 
 
-async def test_it_is_what_tools_ask_for(commands: Supervisor) -> None:
+async def test_the_supervisor_implements_the_commands_protocol(commands: Supervisor) -> None:
     assert isinstance(commands, Commands)
     assert list(commands.hosts) == ["gateway"]
 
 
-async def test_there_is_no_such_host(commands: Supervisor, launch: Callable[..., Launch]) -> None:
+async def test_an_unknown_host_is_an_error(
+    commands: Supervisor, launch: Callable[..., Launch]
+) -> None:
     with pytest.raises(ToolAuthorizationError, match="'moon'"):
         await commands.start("moon", launch("true"), "me", background=True)
 
@@ -122,7 +124,7 @@ async def test_a_call_that_waits_for_its_command_has_it_for_itself(
 
 
 @pytest.mark.parametrize("id_", ["", " ", "x" * 10_000, "../../etc/passwd", "a\0b", "\ud800"])
-async def test_there_is_no_command_of_a_strange_name(commands: Supervisor, id_: str) -> None:
+async def test_an_unknown_command_is_a_short_error(commands: Supervisor, id_: str) -> None:
     with pytest.raises(NotFoundError) as caught:
         commands.get("me", id_)
     assert len(str(caught.value)) < 500
@@ -144,7 +146,7 @@ async def test_names_are_given_only_once(
 # How long they are remembered
 
 
-async def test_only_so_many_finished_commands_are_remembered(
+async def test_the_number_of_remembered_commands_is_limited(
     commands: Supervisor, begin: Begin, folder: Path
 ) -> None:
     lasting = await begin("sleep 60")
@@ -334,7 +336,7 @@ async def test_no_command_starts_when_all_the_room_is_taken_in_the_background(
     assert exit_.code == 3
 
 
-async def test_who_gives_up_waiting_for_room_takes_none(
+async def test_a_cancelled_wait_for_a_slot_takes_none(
     make: Callable[..., Supervisor], launch: Callable[..., Launch]
 ) -> None:
     commands = make(max_running=1)
@@ -432,7 +434,9 @@ async def test_a_call_that_is_over_soon_is_not_written_down(
     assert kinds(folder) == []
 
 
-async def test_what_cannot_be_written_down_runs_all_the_same(begin: Begin, folder: Path) -> None:
+async def test_a_command_runs_even_if_its_record_cannot_be_written(
+    begin: Begin, folder: Path
+) -> None:
     folder.write_text("in the way")
     session = await begin("sleep 0.05; echo fine", memory=100)
     exit_ = await session.wait()
@@ -440,7 +444,7 @@ async def test_what_cannot_be_written_down_runs_all_the_same(begin: Begin, folde
     assert exit_.code == 0
 
 
-async def test_what_others_left_behind_is_removed(
+async def test_old_files_of_other_processes_are_removed(
     make: Callable[..., Supervisor], launch: Callable[..., Launch], folder: Path
 ) -> None:
     folder.mkdir(mode=0o700)
@@ -456,7 +460,7 @@ async def test_what_others_left_behind_is_removed(
 # Telling
 
 
-async def test_the_end_of_a_command_is_told_to_who_started_it(begin: Begin) -> None:
+async def test_the_end_of_a_command_is_reported_to_its_owner(begin: Begin) -> None:
     told: list[Command] = []
     first = await begin("exit 1", on_end=told.append)
     second = await begin("exit 2", background=False, on_end=told.append)

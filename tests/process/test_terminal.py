@@ -108,7 +108,7 @@ def test_several_modes_are_set_at_once() -> None:
 
 
 @table("sequence", [b"\x1b[1h", b"\x1b[>1h", b"\x1b[?1$h", b"\x1b[?11h", b"[?1h"])
-def test_what_looks_like_a_mode_is_not_taken_for_one(sequence: bytes) -> None:
+def test_sequences_that_only_look_like_modes_are_ignored(sequence: bytes) -> None:
     terminal = TerminalState(80, 24)
     terminal.feed(sequence)
     assert not terminal.application_keys
@@ -140,7 +140,7 @@ TALK = (
 
 
 @table("size", [1, 2, 3, 7])
-def test_it_does_not_matter_where_output_is_cut(size: int) -> None:
+def test_output_can_be_split_anywhere(size: int) -> None:
     whole, pieces = TerminalState(80, 24), TerminalState(80, 24)
     expected = whole.feed(TALK)
     answers = b"".join(pieces.feed(TALK[at : at + size]) for at in range(0, len(TALK), size))
@@ -173,7 +173,7 @@ def test_no_output_is_understood_differently_in_pieces(parts: list[bytes]) -> No
     ("start", "end"),
     [(b"\x1b]0;", b"\x07"), (b"\x1b]0;", b"\x1b\\"), (b"\x1bP", b"\x1b\\"), (b"\x1b_", b"\x18")],
 )
-def test_an_endless_string_is_neither_kept_nor_taken_for_text(start: bytes, end: bytes) -> None:
+def test_an_endless_string_is_discarded(start: bytes, end: bytes) -> None:
     terminal = TerminalState(80, 24)
     terminal.feed(b"ab" + start)
     for _ in range(100):

@@ -94,7 +94,7 @@ async def test_everyday_work_is_possible(box: Box, ground: Ground) -> None:
     assert (ground.workspace / "a").read_text() == "two\n"
 
 
-async def test_a_server_and_its_client_meet_in_a_network_of_their_own(
+async def test_bubblewrap_gives_a_command_its_own_loopback_network(
     backend: Backend, box: Box
 ) -> None:
     code = (
@@ -123,7 +123,7 @@ def git(ground: Ground) -> Path:
     return ground.workspace / ".git"
 
 
-async def test_what_is_left_running_changes_no_protected_file(
+async def test_leftover_processes_cannot_change_protected_files(
     box: Box, ground: Ground, git: Path
 ) -> None:
     go, done = ground.workspace / "go", ground.workspace / "done"
@@ -138,7 +138,7 @@ async def test_what_is_left_running_changes_no_protected_file(
     assert not (git / "info" / "attributes").exists()
 
 
-async def test_what_is_left_running_and_ends_by_itself_is_checked_again(
+async def test_protected_files_are_checked_again_when_leftover_processes_end(
     box: Box, ground: Ground, git: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = ground.workspace / "go"
@@ -153,7 +153,7 @@ async def test_what_is_left_running_and_ends_by_itself_is_checked_again(
     assert "bare = false" in (git / "config").read_text()
 
 
-async def test_what_is_left_running_until_the_end_is_checked_then(
+async def test_protected_files_are_checked_when_the_sandbox_closes(
     box: Box, ground: Ground, git: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     go, done = ground.workspace / "go", ground.workspace / "done"
@@ -167,14 +167,14 @@ async def test_what_is_left_running_until_the_end_is_checked_then(
     assert "Removed .git/commondir" in caplog.text
 
 
-async def test_closing_takes_back_nothing_that_a_person_did(box: Box, git: Path) -> None:
+async def test_closing_does_not_revert_changes_of_a_person(box: Box, git: Path) -> None:
     await box.run("true")
     (git / "commondir").write_text("mine")
     await box.sandbox.close()
     assert (git / "commondir").read_text() == "mine"
 
 
-async def test_a_detached_command_is_checked_while_clawkit_is_there(
+async def test_a_detached_command_is_checked_while_clawkit_runs(
     box: Box, ground: Ground, git: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     if not landlock.available():
@@ -275,7 +275,7 @@ async def test_a_workspace_that_is_the_home_shows_no_secrets(
     assert (home / "src" / "f").read_text() == "y\n"
 
 
-async def test_a_granted_path_is_within_reach_and_no_other(box: Box, ground: Ground) -> None:
+async def test_only_granted_paths_are_accessible(box: Box, ground: Ground) -> None:
     grants = Grants(read=(f"{ground.home}/.ssh/id",), write=(str(ground.outside),))
     _, said = await box.run(f"cat ~/.ssh/id; echo x > {ground.outside}/new; cat ~/.netrc", grants)
     assert (ground.outside / "new").read_text() == "x\n"
@@ -316,7 +316,9 @@ def victim() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-async def test_programs_outside_are_out_of_reach(box: Box, victim: subprocess.Popen[bytes]) -> None:
+async def test_programs_outside_cannot_be_signalled_or_traced(
+    box: Box, victim: subprocess.Popen[bytes]
+) -> None:
     code = (
         "pid = int(sys.argv[1]); libc = ctypes.CDLL(None, use_errno=True)\n"
         "for number in (9, 15, 19):\n"
@@ -425,7 +427,7 @@ SYSTEM_CALLS = {
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86_64")
-async def test_the_kernel_refuses_what_no_command_needs(box: Box) -> None:
+async def test_system_calls_that_no_command_needs_are_refused(box: Box) -> None:
     lines = ["libc = ctypes.CDLL(None, use_errno=True)"]
     for name, call in SYSTEM_CALLS.items():
         lines += [
@@ -437,7 +439,7 @@ async def test_the_kernel_refuses_what_no_command_needs(box: Box) -> None:
     assert (exit_.code, said) == (0, "")
 
 
-async def test_nothing_is_typed_into_a_terminal(box: Box) -> None:
+async def test_a_command_cannot_inject_terminal_input(box: Box) -> None:
     code = (
         "import fcntl\n"
         "for number in (0x5412, 0x541C, 0x5412 | 1 << 32):\n"
@@ -452,7 +454,7 @@ async def test_nothing_is_typed_into_a_terminal(box: Box) -> None:
     assert said.split()[-1] == "-1"
 
 
-async def test_no_snapshot_shows_what_is_hidden(box: Box) -> None:
+async def test_snapshots_do_not_reveal_hidden_files(box: Box) -> None:
     """On btrfs and bcachefs, a snapshot goes past mounts and rules: `btrfs subvolume snapshot ~ x`
     in a home directory that is a subvolume. Sharing data between open files stays possible."""
     code = (
@@ -471,7 +473,7 @@ async def test_no_snapshot_shows_what_is_hidden(box: Box) -> None:
     assert printed == "EPERM EPERM EPERM EPERM EPERM EPERM\nTrue\n"
 
 
-async def test_a_file_in_memory_is_confined_like_its_command(box: Box, ground: Ground) -> None:
+async def test_a_program_in_memory_is_confined_like_its_command(box: Box, ground: Ground) -> None:
     code = (
         "fd = os.memfd_create('x')\n"
         "os.write(fd, open('/bin/cat', 'rb').read())\n"
@@ -523,7 +525,7 @@ def services(tmp_path: Path) -> Iterator[tuple[int, str, str, list[bytes]]]:
         each.close()
 
 
-async def test_no_service_of_the_machine_hears_anything(
+async def test_services_of_the_machine_cannot_be_reached(
     ground: Ground, box: Box, services: tuple[int, str, str, list[bytes]]
 ) -> None:
     port, path, name, heard = services
@@ -544,7 +546,7 @@ async def test_no_service_of_the_machine_hears_anything(
 
 
 @pytest.mark.parametrize("grants", [Grants(), Grants(network=True)])
-async def test_a_pair_of_sockets_leads_to_no_other_program(
+async def test_socket_pairs_do_not_reach_other_programs(
     box: Box, ground: Ground, grants: Grants
 ) -> None:
     path, name = f"{ground.workspace}/service.sock", f"clawkit-test-pair-{os.getpid()}"
@@ -572,7 +574,7 @@ async def test_a_pair_of_sockets_leads_to_no_other_program(
 
 
 @pytest.mark.skipif(landlock.abi() < 6, reason="the kernel cannot tell whose sockets they are")
-async def test_with_unix_sockets_granted_abstract_ones_stay_out_of_reach(
+async def test_granting_unix_sockets_does_not_grant_abstract_ones(
     box: Box, services: tuple[int, str, str, list[bytes]]
 ) -> None:
     _, path, name, heard = services
@@ -586,7 +588,7 @@ async def test_with_unix_sockets_granted_abstract_ones_stay_out_of_reach(
     assert heard == [path.encode()]
 
 
-async def test_that_the_network_was_refused_is_told_by_the_kernel(box: Box) -> None:
+async def test_the_kernel_reports_that_the_network_was_refused(box: Box) -> None:
     code = "s = socket.socket(); s.settimeout(3); s.connect(('192.0.2.1', 80))"
     exit_, _ = await box.run(python(code))
     assert exit_.wanted_network
@@ -630,7 +632,7 @@ async def test_hosts_are_reached_through_the_proxy_only(
         await sandbox.close()
 
 
-async def test_landlock_cannot_tell_hosts_apart_and_says_so(ground: Ground) -> None:
+async def test_landlock_refuses_to_filter_by_host(ground: Ground) -> None:
     from clawkit.errors import ToolError
 
     sandbox = open_sandbox("landlock", ground.workspace, ground.state, ground.home)
@@ -680,7 +682,7 @@ async def test_limits_of_files_and_memory_hold(backend: Backend, ground: Ground)
         await sandbox.close()
 
 
-async def test_clawkit_gone_leaves_nothing_behind(backend: Backend, ground: Ground) -> None:
+async def test_commands_end_when_clawkit_is_killed(backend: Backend, ground: Ground) -> None:
     """Killed in the middle of a command."""
     marker = new_marker()
     program = f"""

@@ -1,4 +1,4 @@
-"""Containers, with a real engine: how they are made, kept, lost, replaced and removed."""
+"""Containers of a real engine: creating, keeping, losing, replacing and removing them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def name_of(sandbox: ContainerSandbox) -> str:
 # How it is made
 
 
-async def test_a_container_is_made_as_the_settings_say(engine: Engine, tmp_path: Path) -> None:
+async def test_a_container_is_created_as_configured(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "ws" / "data").mkdir(parents=True)
     sandbox = open_container(
         tmp_path,
@@ -102,7 +102,7 @@ async def test_a_container_is_made_as_the_settings_say(engine: Engine, tmp_path:
     assert not (tmp_path / "state" / "containers" / name).exists()
 
 
-async def test_commands_are_the_owner_of_the_workspace(engine: Engine, tmp_path: Path) -> None:
+async def test_commands_run_as_the_owner_of_the_workspace(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     os.chown(tmp_path / "ws", 4321, 4322)
     sandbox = open_container(tmp_path)
@@ -176,7 +176,7 @@ async def test_a_daemon_that_does_not_run_is_named(
 # How it goes on
 
 
-async def test_a_container_is_kept_and_nothing_runs_in_it(
+async def test_a_container_is_kept_without_running_processes(
     engine: Engine, tmp_path: Path, box: Box
 ) -> None:
     marker = new_marker()
@@ -352,7 +352,7 @@ async def test_idle_and_old_containers_are_pruned(engine: Engine, tmp_path: Path
     await drop(boxes[1].sandbox)
 
 
-async def test_only_what_is_clawkits_can_be_removed(engine: Engine, box: Box) -> None:
+async def test_only_containers_of_clawkit_can_be_removed(engine: Engine, box: Box) -> None:
     engine.call("run", "-d", "--name=foreign", "--network=none", IMAGE, "sleep", "100")
     with pytest.raises(ToolError, match="unknown sandbox"):
         await box.sandbox.remove("foreign")
@@ -362,20 +362,20 @@ async def test_only_what_is_clawkits_can_be_removed(engine: Engine, box: Box) ->
 # What cannot be had
 
 
-async def test_what_a_container_cannot_do_is_refused(box: Box) -> None:
+async def test_unsupported_requests_are_refused(box: Box) -> None:
     with pytest.raises(ToolError, match="keep commands running"):
         await box.run("true", detach=True)
     with pytest.raises(ToolError, match="permissions of a single command"):
         await box.run("true", programs=("/bin/ls",))
 
 
-async def test_a_command_that_wanted_the_network_says_so(box: Box) -> None:
+async def test_a_refused_network_access_is_reported(box: Box) -> None:
     script = "import socket; socket.create_connection(('192.0.2.1', 80), 5)"
     exit_, _ = await box.run(f'python3 -c "{script}"')
     assert exit_.wanted_network
 
 
-async def test_a_hook_that_a_command_writes_is_taken_back(box: Box, tmp_path: Path) -> None:
+async def test_a_git_hook_written_by_a_command_is_reverted(box: Box, tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "ws")], check=True)
     hook = tmp_path / "ws" / ".git" / "hooks" / "pre-commit"
     exit_, _ = await box.run("echo 'touch /tmp/pwned' > .git/hooks/pre-commit")
@@ -392,7 +392,9 @@ async def read(sandbox: ContainerSandbox, path: str) -> bytes:
         return await read_all(file, 1 << 20)
 
 
-async def test_files_go_by_their_paths_here_and_inside(box: Box, tmp_path: Path) -> None:
+async def test_files_can_be_named_by_their_paths_on_the_host_and_inside(
+    box: Box, tmp_path: Path
+) -> None:
     await box.run("mkdir -p sub; echo inside > sub/f")
     sandbox, files = box.sandbox, box.sandbox.files()
     for path in ("sub/f", "/workspace/sub/f", f"{tmp_path.resolve()}/ws/sub/f"):
@@ -406,7 +408,7 @@ async def test_files_go_by_their_paths_here_and_inside(box: Box, tmp_path: Path)
         await box.run("true", cwd="/nowhere")
 
 
-async def test_files_elsewhere_are_out_of_reach(box: Box) -> None:
+async def test_files_outside_the_mounts_cannot_be_opened(box: Box) -> None:
     await box.run("ln -sfn /etc/passwd link; ln -sfn /etc folder; ln -sfn /proc/self proc")
     for path in (
         "/etc/passwd",
@@ -468,7 +470,7 @@ ATTACKS = [
 ]
 
 
-async def test_no_command_gets_out(attacker: Box) -> None:
+async def test_no_attack_escapes_from_the_container(attacker: Box) -> None:
     ended = {text: (await attacker.run(text))[0].code for text in ATTACKS}
     assert [text for text, code in ended.items() if code == 0] == []
 
@@ -517,7 +519,7 @@ time.sleep(60)
 """
 
 
-async def test_a_hostile_server_does_no_harm(
+async def test_messages_of_a_hostile_server_are_refused(
     engine: Engine, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     """A python3 in the workspace that comes first in the container's PATH."""

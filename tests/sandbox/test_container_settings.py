@@ -1,4 +1,4 @@
-"""What containers may be made with."""
+"""The settings of containers."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_every_setting_becomes_an_argument(place: Path) -> None:
         ("env", {"A=B": "x"}, "is invalid"),
     ],
 )
-def test_what_would_open_the_container_is_refused(
+def test_settings_that_open_the_container_are_refused(
     place: Path, key: str, value: Any, words: str
 ) -> None:
     if isinstance(value, str):
@@ -239,7 +239,7 @@ def test_binds_that_reach_too_far_are_refused(place: Path, bind: str, words: str
         plan(place, binds=[bind.replace("PLACE", str(place))])
 
 
-def test_a_person_can_allow_some_of_it(place: Path) -> None:
+def test_some_dangerous_settings_can_be_allowed(place: Path) -> None:
     found = plan(
         place,
         binds=[f"{place}/other:/data:ro", f"{place}/ws/data:/workspace/x", f"{place}/other:/data"],

@@ -65,7 +65,7 @@ class Ground:
 
 @pytest.fixture(scope="module")
 def fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workspace of the cases, made once. Nothing in it depends on where it is."""
+    """The workspace of the cases, created once. Its content does not depend on its path."""
     place = tmp_path_factory.mktemp("fixture") / "ws"
     subprocess.run(["bash", str(HERE / "fixture.sh"), str(place)], check=True)
     return place
@@ -91,7 +91,9 @@ async def run(ground: Ground, backend: str, given: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("backend", ["bwrap", "landlock"])
 @pytest.mark.parametrize("case_id", BY_EFFECT)
-async def test_no_harm_is_done(case_id: str, backend: str, ground: Ground) -> None:
+async def test_commands_of_the_corpus_have_no_harmful_effects(
+    case_id: str, backend: str, ground: Ground
+) -> None:
     case = CASES[case_id]
     ground.prepare(case)
     before = snapshot(ground.outside), snapshot(ground.home), ground.protected()
@@ -101,7 +103,7 @@ async def test_no_harm_is_done(case_id: str, backend: str, ground: Ground) -> No
 
 
 @pytest.mark.parametrize("case_id", ASKING)
-async def test_what_no_entry_allows_does_no_harm_in_the_sandbox(
+async def test_unlisted_commands_have_no_harmful_effects_in_the_sandbox(
     case_id: str, ground: Ground
 ) -> None:
     case = CASES[case_id]

@@ -31,7 +31,7 @@ def fill(folder: Path, count: int) -> None:
         os.close(os.open(folder / str(number), os.O_CREAT | os.O_WRONLY))
 
 
-def test_they_are_found_nearest_first_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_denied_files_are_found_nearest_first_without_following_links(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "d.pem").mkdir()
     for name in ("a/x.pem", "z.pem", "d.pem/y.pem", "other"):
@@ -41,7 +41,7 @@ def test_they_are_found_nearest_first_and_links_are_not_followed(tmp_path: Path)
     assert found == [f"{os.path.realpath(tmp_path)}/{n}" for n in ("d.pem", "z.pem", "a/x.pem")]
 
 
-def test_a_flood_of_files_hides_none(tmp_path: Path) -> None:
+def test_many_files_do_not_hide_a_denied_one(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub/x.pem").touch()
     fill(tmp_path, 2_000)
@@ -85,7 +85,7 @@ def test_new_files_are_found_at_once_and_known_ones_judged_again_in_time(tmp_pat
 
 
 @needs(not probe_bwrap(), "bwrap")
-async def test_commands_cannot_read_them_whenever_they_were_made(
+async def test_commands_cannot_read_denied_files_however_new(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_patient_kit(workspace, config=CONFIG) as kit:

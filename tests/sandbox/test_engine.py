@@ -42,7 +42,7 @@ def write_program(place: Path, text: str) -> str:
         ("something else\x1b[31m", "docker failed: something else\\u{1b}[31m"),
     ],
 )
-async def test_errors_say_what_to_do(tmp_path: Path, said: str, words: str) -> None:
+async def test_errors_contain_advice(tmp_path: Path, said: str, words: str) -> None:
     (tmp_path / "said").write_text(said)
     engine = Engine("docker", write_program(tmp_path, f"cat {tmp_path}/said >&2; exit 1"))
     with pytest.raises(SandboxUnavailableError) as caught:

@@ -47,7 +47,9 @@ def secret(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("config", [OFF, NON_MAIN, {}])
-async def test_it_works_in_the_workspace(workspace: Path, config: dict[str, Any]) -> None:
+async def test_a_listed_command_works_in_the_workspace(
+    workspace: Path, config: dict[str, Any]
+) -> None:
     assert "alpha" in await say(workspace, "cat a.txt", "cat", config=config)
     await say(workspace, "cp a.txt b.txt", "cp", config=config)
     assert (workspace / "b.txt").exists()

@@ -38,7 +38,7 @@ async def admit(kit: Toolkit, command: str) -> str:
     return str(admitted.host)
 
 
-async def test_of_a_hundred_everyday_commands_none_asks(workspace: Path, tmp_path: Path) -> None:
+async def test_everyday_commands_need_no_approval(workspace: Path, tmp_path: Path) -> None:
     assert len(COMMANDS) == 100
     async with open_patient_kit(workspace) as kit:
         places = [await admit(kit, command) for command in COMMANDS]
@@ -66,7 +66,7 @@ async def test_an_agent_works_in_a_project_without_approval(workspace: Path, bac
             assert result.details["confined"] is True
 
 
-async def test_a_sandbox_that_is_configured_and_cannot_be_had_is_an_error(workspace: Path) -> None:
+async def test_a_configured_sandbox_that_cannot_be_used_is_an_error(workspace: Path) -> None:
     from clawkit.errors import ConfigError
 
     for settings in (
@@ -141,7 +141,7 @@ def test_hosts_that_could_have_no_effect_are_configuration_errors(hosts: dict[st
 
 @pytest.mark.parametrize("backend", ["bwrap", "landlock"])
 @pytest.mark.parametrize("access", ["ro", "rw"])
-async def test_the_model_is_told_where_a_project_is_that_it_may_only_read(
+async def test_the_prompt_names_the_path_of_a_read_only_project(
     workspace: Path, backend: str, access: str
 ) -> None:
     settings = {"mode": "all", "backend": backend, "workspaceAccess": access}
@@ -151,7 +151,9 @@ async def test_the_model_is_told_where_a_project_is_that_it_may_only_read(
     assert told is (access == "ro")
 
 
-async def test_what_a_command_may_ask_for_is_named_where_a_key_is_unknown(workspace: Path) -> None:
+async def test_an_unknown_key_of_access_is_an_error_that_lists_the_known_ones(
+    workspace: Path,
+) -> None:
     async with open_patient_kit(workspace) as kit:
         given = {"command": "true", "access": {"host": ["example.org"]}}
         said = (await kit.call("exec", given)).as_text()

@@ -54,7 +54,7 @@ def test_accounts_are_secret_and_programs_beside_them_are_not(
     assert any(f"{file}/".startswith(f"{each}/") for each in found) is is_secret
 
 
-def test_a_pattern_stands_for_the_files_that_exist(
+def test_a_pattern_means_the_existing_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert "/etc/ssh/ssh_host_*_key" in paths._SYSTEM

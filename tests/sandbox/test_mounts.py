@@ -91,8 +91,8 @@ async def test_a_directory_with_a_repository_in_it_is_not_exchanged_for_a_link(b
     await box.sandbox.close()
 
 
-async def test_no_sandbox_is_used_whose_mounts_were_led_elsewhere(box: Box) -> None:
-    """Something exchanges a directory with a link all the time while sandboxes are made."""
+async def test_a_sandbox_with_redirected_mounts_is_not_used(box: Box) -> None:
+    """A directory and a link are exchanged continuously while sandboxes are created."""
     ssh, place = os.path.join(os.environ["HOME"], ".ssh"), box.workspace / "lib"
     box.sandbox.confine()  # the repository is known from now on
     os.symlink(ssh, box.workspace / "link")

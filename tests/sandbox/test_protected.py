@@ -72,7 +72,7 @@ def watch(ws: Path, aside: Path) -> ProtectedFiles:
 
 @pytest.fixture
 def mounted(ws: Path, aside: Path) -> ProtectedFiles:
-    """For a backend that mounts what is found at this moment."""
+    """For a backend that mounts the protected files found at this moment."""
     watch = ProtectedFiles(str(ws), home="", aside=str(aside))
     watch.find(prevented=True)
     return watch
@@ -154,7 +154,7 @@ REVERTED = {
 
 
 @pytest.mark.parametrize("command", REVERTED.values(), ids=REVERTED)
-def test_a_change_is_taken_back_and_reported(
+def test_a_change_is_reverted_and_reported(
     ws: Path, aside: Path, watch: ProtectedFiles, command: str
 ) -> None:
     before = snapshot(ws)
@@ -170,7 +170,7 @@ def test_a_change_is_taken_back_and_reported(
 
 
 @pytest.mark.parametrize("place", [*filter(os.path.isdir, (tempfile.gettempdir(), "/dev/shm"))])
-def test_a_change_through_a_mapping_is_taken_back(place: str) -> None:
+def test_a_change_through_a_memory_mapping_is_reverted(place: str) -> None:
     with tempfile.TemporaryDirectory(dir=place) as top:
         config = make_repository(Path(top, "ws")) / "config"
         watch = ProtectedFiles(os.path.join(top, "ws"), home="", aside=os.path.join(top, "aside"))
@@ -185,7 +185,7 @@ def test_a_change_through_a_mapping_is_taken_back(place: str) -> None:
         assert config.read_text() == CONFIG
 
 
-def test_what_was_changed_is_kept(ws: Path, aside: Path, watch: ProtectedFiles) -> None:
+def test_the_changed_version_is_kept_aside(ws: Path, aside: Path, watch: ProtectedFiles) -> None:
     (line,) = run(watch, ws, "echo evil >> .git/config")
     found = re.fullmatch(
         r"Reverted \.git/config: it is protected\. The changed version is kept in (.*); "
@@ -200,7 +200,7 @@ def test_what_was_changed_is_kept(ws: Path, aside: Path, watch: ProtectedFiles) 
 
 @pytest.mark.parametrize("command", [REVERTED["a hook"], REVERTED["a new directory of hooks"]])
 @needs(os.path.isdir("/dev/shm"), "another file system")
-def test_it_is_kept_on_another_file_system(ws: Path, command: str) -> None:
+def test_the_changed_version_can_be_kept_on_another_file_system(ws: Path, command: str) -> None:
     aside = Path("/dev/shm") / f"clawkit-test-{os.getpid()}"
     watch = ProtectedFiles(str(ws), home="", aside=str(aside))
     try:
@@ -214,7 +214,7 @@ def test_it_is_kept_on_another_file_system(ws: Path, command: str) -> None:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def test_it_is_restored_even_if_the_change_cannot_be_kept(tmp_path: Path, ws: Path) -> None:
+def test_a_file_is_restored_even_if_the_change_cannot_be_kept(tmp_path: Path, ws: Path) -> None:
     (tmp_path / "file").write_text("")
     aside = tmp_path / "file" / "aside"
     watch = ProtectedFiles(str(ws), home="", aside=str(aside))
@@ -267,7 +267,7 @@ NAMED = {
 
 @pytest.mark.parametrize("is_mounted", [False, True])
 @pytest.mark.parametrize("command", NAMED)
-def test_what_is_new_in_the_tree_is_named_and_left_alone(
+def test_new_protected_files_are_reported_and_left_alone(
     ws: Path, watch: ProtectedFiles, mounted: ProtectedFiles, command: str, is_mounted: bool
 ) -> None:
     watch = mounted if is_mounted else watch
@@ -501,14 +501,14 @@ def test_what_a_command_left_running_does_is_never_taken_over(
     assert line.startswith("Removed .git/commondir")
 
 
-def test_without_a_command_nothing_is_taken_back(ws: Path, watch: ProtectedFiles) -> None:
+def test_without_a_command_nothing_is_reverted(ws: Path, watch: ProtectedFiles) -> None:
     run(watch, ws, "true")
     (ws / ".git/config").write_text("mine")
     assert watch.after(all_exited=False) == ()
     assert (ws / ".git/config").read_text() == "mine"
 
 
-def test_what_a_person_changed_between_commands_stays(ws: Path, watch: ProtectedFiles) -> None:
+def test_changes_of_a_person_between_commands_are_kept(ws: Path, watch: ProtectedFiles) -> None:
     run(watch, ws, "true")
     (ws / ".git/config").write_text("mine")
     (ws / ".git/hooks/pre-commit").unlink()
@@ -538,7 +538,7 @@ def delete(git: Path) -> None:
 
 
 @pytest.mark.parametrize("act", [overwrite, rename, replace_hooks, delete])
-def test_a_command_that_races_does_not_win(
+def test_a_racing_command_cannot_change_protected_files(
     ws: Path, watch: ProtectedFiles, act: Callable[[Path], None]
 ) -> None:
     is_over = threading.Event()
@@ -594,7 +594,7 @@ def test_one_that_is_too_large_to_copy_is_moved_aside_when_it_changes(
     assert not (ws / ".git/config").exists()
 
 
-def test_what_cannot_be_restored_is_removed_and_restored_later(
+def test_a_file_that_cannot_be_restored_is_removed_and_restored_later(
     ws: Path, watch: ProtectedFiles
 ) -> None:
     watch.before()
@@ -617,7 +617,7 @@ def test_what_cannot_be_restored_is_removed_and_restored_later(
 
 
 @pytest.mark.usefixtures("low_limits")
-def test_only_so_much_is_remembered_of_what_is_gone(ws: Path, watch: ProtectedFiles) -> None:
+def test_the_memory_of_removed_repositories_is_limited(ws: Path, watch: ProtectedFiles) -> None:
     for number in range(3 * FEW_GONE // 10):
         make_repository(ws / f"r{number}")
     assert run(watch, ws, "mkdir ../old && mv r* ../old") == ()
@@ -684,7 +684,7 @@ def test_a_directory_with_too_many_names_is_not_looked_through(
 
 
 @pytest.mark.usefixtures("low_limits")
-def test_worktrees_that_are_too_many_are_told(ws: Path, aside: Path) -> None:
+def test_too_many_worktrees_make_the_result_incomplete(ws: Path, aside: Path) -> None:
     for number in range(FEW_LISTED + 1):
         os.makedirs(ws / f".git/worktrees/{number}")
     found = ProtectedFiles(str(ws), home="", aside=str(aside)).find(prevented=True)
@@ -763,7 +763,7 @@ def test_links_out_are_not_followed(tmp_path: Path, ws: Path, watch: ProtectedFi
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory of an ordinary user, who is not permitted everything and who the test is."""
+    """A directory of an ordinary user, as whom the test runs."""
     place = Path(tempfile.mkdtemp())
     user = os.geteuid()
     if user == 0:
@@ -850,7 +850,7 @@ def test_a_mount_keeps_all_settings_in_the_home_directory(home: Path, aside: Pat
     assert [os.path.relpath(path, home) for path in found.pins] == [".local"]
 
 
-def test_what_was_moved_aside_is_not_looked_at(home: Path) -> None:
+def test_files_moved_aside_are_not_checked(home: Path) -> None:
     aside = home / "state/aside"
     watch = ProtectedFiles(str(home), home=str(home), aside=str(aside))
     (home / ".git").write_text("gitdir: elsewhere")
@@ -859,7 +859,9 @@ def test_what_was_moved_aside_is_not_looked_at(home: Path) -> None:
     assert run(watch, home, "true") == ()
 
 
-def test_a_home_elsewhere_does_not_matter(home: Path, aside: Path) -> None:
+def test_startup_files_are_not_protected_without_the_home_directory(
+    home: Path, aside: Path
+) -> None:
     watch = ProtectedFiles(str(home), home="/nonexistent", aside=str(aside))
     assert watch.find() == ProtectedPaths((), (), complete=True)
     assert run(watch, home, "echo x > .bashrc; echo > .zshenv") == ()

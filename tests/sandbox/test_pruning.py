@@ -33,7 +33,7 @@ def _whole_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(scope: str, *, created_s: float = 0, used_s: float = 0) -> Path:
-    """A sandbox that was made and last used that many seconds ago."""
+    """A sandbox that was created and last used the given numbers of seconds ago."""
     root = Path(os.environ["CLAWKIT_HOME"]) / "sandboxes" / slug_of(scope)
     (root / "cache").mkdir(parents=True)
     (root / "created").touch()
@@ -89,7 +89,7 @@ async def test_the_settings_have_an_effect(
     assert [idle.exists(), old.exists()] == left
 
 
-async def test_there_is_a_pause_between_two_rounds(workspace: Path) -> None:
+async def test_sandboxes_are_pruned_at_intervals(workspace: Path) -> None:
     await run(workspace)
     [stamp] = stamps()
     idle = make("idle", used_s=25 * HOUR_S)
@@ -161,7 +161,7 @@ def test_each_call_removes_part_of_a_large_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o755, 0])
-def test_what_is_mounted_in_a_tree_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+def test_mounts_in_a_tree_keep_their_mode(tmp_path: Path, mode: int) -> None:
     tree, source = tmp_path / "tree", tmp_path / "source"
     (tree / "inner" / "mounted").mkdir(parents=True)
     (tree / "inner" / "mounted").chmod(mode)

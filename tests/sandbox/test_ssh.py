@@ -68,7 +68,7 @@ async def run(sandbox: SshSandbox, text: str, **options: Any) -> tuple[Exit, str
 # The workspace
 
 
-async def test_the_workspace_is_there_and_what_commands_change_comes_back(
+async def test_changes_of_commands_are_copied_back_to_the_workspace(
     make: Make, workspace: Path
 ) -> None:
     (workspace / "tool").write_text("#!/bin/sh\necho tool\n")
@@ -106,7 +106,7 @@ async def test_a_conflict_keeps_both_versions_and_is_reported(make: Make, worksp
     assert exit_.note == ""
 
 
-async def test_protected_files_and_links_out_are_not_taken_over(
+async def test_protected_files_and_links_to_the_outside_are_not_copied_back(
     make: Make, workspace: Path
 ) -> None:
     (workspace / ".git/hooks").mkdir(parents=True)
@@ -127,7 +127,7 @@ async def test_protected_files_and_links_out_are_not_taken_over(
     assert ".git/config: not copied from the remote side" in exit_.note
 
 
-async def test_what_belongs_to_clawkit_is_not_uploaded(make: Make, workspace: Path) -> None:
+async def test_files_of_clawkit_are_not_uploaded(make: Make, workspace: Path) -> None:
     own = workspace / "home"
     own.mkdir()
     (own / "secret").write_text("key")
@@ -163,7 +163,7 @@ async def test_without_access_the_directory_is_a_private_one(make: Make, workspa
     assert sorted(os.listdir(own.source)) == ["new"]
 
 
-async def test_a_second_start_goes_on_where_the_first_ended(make: Make, workspace: Path) -> None:
+async def test_a_second_start_continues_with_the_same_copy(make: Make, workspace: Path) -> None:
     first = make()
     await run(first, "true")
     await first.close()
@@ -193,7 +193,9 @@ async def test_secrets_in_the_workspace_are_neither_sent_nor_replaced(
     assert [file.name for file in (workspace / "gateway").iterdir()] == ["token"]
 
 
-async def test_a_copy_that_was_removed_deletes_nothing_here(make: Make, workspace: Path) -> None:
+async def test_removing_the_copy_deletes_nothing_in_the_workspace(
+    make: Make, workspace: Path
+) -> None:
     sandbox = make()
     await run(sandbox, "mkdir -p fixed/deep; touch fixed/deep/f; chmod 500 fixed/deep fixed")
     name = str(sandbox.describe()["name"])
@@ -226,9 +228,7 @@ async def test_a_copy_is_removed_whatever_commands_left_in_it(make: Make, tmp_pa
     assert (outside / "file").exists()
 
 
-async def test_files_by_the_bridge_and_by_commands_are_the_same(
-    make: Make, workspace: Path
-) -> None:
+async def test_file_tools_and_commands_see_the_same_files(make: Make, workspace: Path) -> None:
     sandbox = make()
     files = sandbox.files()
     await files.change([Change("d/new", b"bridge")])
@@ -285,7 +285,7 @@ def config_for(sshd: Server, access: str, root: Path) -> dict[str, Any]:
     return {"agents": {"defaults": {"sandbox": sandbox}}, "tools": {"sandbox": {"tools": {}}}}
 
 
-async def test_a_command_has_no_pid_here_and_no_record(
+async def test_a_remote_command_has_no_local_pid_or_record(
     sshd: Server, workspace: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("CLAWKIT_HOME", str(tmp_path / "home"))
@@ -341,7 +341,7 @@ def test_only_variables_that_mean_the_same_elsewhere_are_sent() -> None:
     assert portable(given) == {"LANG": "C", "PATHS": "x", "CI": "1"}
 
 
-async def test_what_the_sandbox_cannot_do_is_refused(make: Make) -> None:
+async def test_unsupported_requests_are_refused(make: Make) -> None:
     sandbox = make(access="none")
     for options in ({"detach": True}, {"programs": ("/bin/ls",)}, {"hold": Hold()}):
         with pytest.raises(ToolError, match="ssh sandbox cannot"):
@@ -357,7 +357,7 @@ async def test_quotes_and_newlines_arrive_as_they_are(make: Make) -> None:
 
 
 @pytest.mark.parametrize("who", ["client", "server"])
-async def test_a_lost_connection_is_an_error_of_its_own_and_ends_the_commands(
+async def test_a_lost_connection_is_reported_and_ends_the_commands(
     make: Make, sshd: Server, who: str
 ) -> None:
     sandbox, marker = make(access="none"), new_marker()
@@ -410,7 +410,7 @@ async def test_keys_are_private_and_on_disk_only_while_ssh_logs_in(
 # Attacks
 
 
-async def test_no_link_leads_a_copy_out_of_its_directory(
+async def test_links_do_not_lead_a_copy_out_of_its_directory(
     make: Make, workspace: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -439,9 +439,7 @@ async def test_no_link_leads_a_copy_out_of_its_directory(
     assert sorted(os.listdir(outside)) == ["f"]
 
 
-async def test_what_is_not_a_plain_file_or_is_too_large_stays_there(
-    make: Make, workspace: Path
-) -> None:
+async def test_special_and_large_files_are_not_copied_back(make: Make, workspace: Path) -> None:
     exit_, _ = await run(
         make(),
         "mkfifo pipe; truncate -s 300M big; echo x > tool; chmod 6777 tool; "
@@ -549,7 +547,7 @@ def test_a_hostile_target_is_refused(target: str | None, tmp_path: Path) -> None
         ("me@[::1]:22", ("::1", "me", 22)),
     ],
 )
-def test_a_target_is_taken_apart(target: str, parts: tuple[str, str, int]) -> None:
+def test_a_target_is_parsed(target: str, parts: tuple[str, str, int]) -> None:
     assert parse_target(target) == parts
 
 
@@ -599,7 +597,7 @@ def changed_key(sshd: Server) -> str:
     ],
     ids=["ssh", "unreachable", "unknown", "changed", "login", "python", "root", "file"],
 )
-async def test_what_is_wrong_with_a_connection_is_told(
+async def test_connection_errors_are_reported(
     make: Make, sshd: Server, others: Callable[[Server], dict[str, str]], words: str
 ) -> None:
     sandbox = make(sshd.settings(sshd.folder / "root", **others(sshd)))

@@ -1,4 +1,4 @@
-"""The other end of the connection may say anything: here it is a program that does."""
+"""The other end of the connection may send anything: these tests use a program that does."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_a_message_is_received_as_it_was_sent() -> None:
         b"\xa0\x86\x01\0\0\0\0\0" + b"[" * 100_000,
     ],
 )
-async def test_what_is_not_a_message_is_refused(raw: bytes) -> None:
+async def test_an_invalid_message_is_refused(raw: bytes) -> None:
     reader = asyncio.StreamReader()
     reader.feed_data(raw)
     with pytest.raises((ValueError, EOFError)):
@@ -106,7 +106,7 @@ async def test_what_is_not_a_message_is_refused(raw: bytes) -> None:
 @pytest.mark.parametrize(
     "ready", [b"", b"\xff" * 8, pack(["ready"]), pack(["ready", "x"]), pack(["ready", "/", 1.5])]
 )
-async def test_a_program_that_does_not_begin_well_is_refused(make: Make, ready: bytes) -> None:
+async def test_a_helper_with_an_invalid_greeting_is_refused(make: Make, ready: bytes) -> None:
     sandbox = make(ready or pack([]))
     with pytest.raises(SandboxUnavailableError):
         await sandbox.prepare()
@@ -182,7 +182,9 @@ async def test_content_that_is_not_what_the_manifest_said_is_not_written(
         b"junk" * 10,
     ],
 )
-async def test_nonsense_about_a_command_is_a_lost_command(make: Make, answer: bytes) -> None:
+async def test_an_invalid_message_about_a_command_ends_it_as_lost(
+    make: Make, answer: bytes
+) -> None:
     sandbox = make(scan=done(["d", {}, []]), start=done(None), follow=answer)
     running = await sandbox.host().start(Launch("true", "/there", {}), "test-1")
     exit_ = await running.wait()
@@ -206,7 +208,7 @@ async def test_what_is_said_about_a_command_is_cut_and_made_printable(make: Make
     assert all(len(each.name) <= 64 and "\x1b" not in each.name for each in running.left)
 
 
-async def test_a_program_that_says_it_removed_everything_takes_no_protected_file(
+async def test_a_helper_that_claims_all_files_were_removed_deletes_no_protected_file(
     make: Make, tmp_path: Path
 ) -> None:
     config = tmp_path / "ws/.git/config"

@@ -1,4 +1,4 @@
-"""Two copies of a workspace become the same, and nothing is lost or written elsewhere."""
+"""Synchronizes two copies of a workspace; nothing is lost or written elsewhere."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ ASIDE = f"f.remote-conflict-{C.sha256[:8]}"
         ({"x": DIRECTORY}, {"x": DIRECTORY, "x/f": A}, {"x": B}, {}, {}, 1),
     ],
 )
-def test_what_changed_on_one_side_is_copied_and_on_both_is_a_conflict(
+def test_changes_on_one_side_are_copied_and_on_both_are_a_conflict(
     base: dict[str, FileState],
     local: dict[str, FileState],
     remote: dict[str, FileState],
@@ -209,7 +209,7 @@ def test_a_manifest_out_of_order_is_refused(raw: Any) -> None:
         check(raw)
 
 
-def test_no_machine_can_fill_the_disk_of_the_other() -> None:
+def test_the_amount_of_copied_data_is_limited() -> None:
     many = {f"f{number}": A for number in range(MAX_ENTRIES + 1)}
     large = {f"f{number}": A._replace(size=MAX_FILE) for number in range(5)}
     for raw in (many, large):
@@ -239,7 +239,7 @@ def test_a_scan_finds_files_directories_and_links_but_follows_none(root: Path) -
     assert found == {"d": DIRECTORY, "d/f": A, "run": file("b", 0o755), "l": link("/")}
 
 
-def test_what_is_hidden_is_not_scanned(root: Path) -> None:
+def test_hidden_files_are_not_scanned(root: Path) -> None:
     (root / "own").mkdir()
     (root / "own/secret").write_text("a")
     (root / "f").write_text("a")
@@ -254,7 +254,7 @@ def test_a_change_is_seen_by_the_next_scan(root: Path) -> None:
     assert mirror.scan() == {"f": B}
 
 
-def test_steps_make_a_copy_what_it_is_to_be(root: Path) -> None:
+def test_applying_the_steps_produces_the_planned_tree(root: Path) -> None:
     mirror = Mirror(str(root))
     (root / "old").mkdir()
     (root / "old/f").write_text("a")
@@ -283,7 +283,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(root: Path) -> None:
     assert not (root / "g").exists()
 
 
-def test_content_that_is_not_the_promised_one_is_not_written(root: Path) -> None:
+def test_content_that_differs_from_the_manifest_is_not_written(root: Path) -> None:
     mirror = Mirror(str(root))
     mirror.scan()
     assert set(mirror.apply([("f", A), ("g", A)], {"f": b"other"})) == {"f", "g"}
@@ -291,7 +291,7 @@ def test_content_that_is_not_the_promised_one_is_not_written(root: Path) -> None
 
 
 @pytest.mark.parametrize("path", ["out/f", "out/d/f", "../f"])
-def test_no_step_leaves_the_directory(root: Path, tmp_path: Path, path: str) -> None:
+def test_steps_outside_the_directory_are_refused(root: Path, tmp_path: Path, path: str) -> None:
     outside = tmp_path / "outside"
     (outside / "d").mkdir(parents=True)
     (root / "out").symlink_to(outside)
@@ -313,7 +313,7 @@ def test_a_directory_with_something_new_in_it_is_not_deleted(root: Path) -> None
     assert (root / "d/new").exists()
 
 
-def test_a_directory_that_is_gone_is_not_an_empty_one(root: Path) -> None:
+def test_a_missing_directory_is_not_treated_as_empty(root: Path) -> None:
     mirror = Mirror(str(root))
     root.rmdir()
     with pytest.raises(ToolError, match="cannot be read"):

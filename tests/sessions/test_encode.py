@@ -74,7 +74,7 @@ def deep(levels: int) -> dict[str, Any]:
         ToolResult("1", "write", (Text("ok"),), True, {"a": {"b": ["c"]}}, 8),
     ],
 )
-def test_a_message_comes_back_as_it_was(message: Message) -> None:
+def test_a_message_is_decoded_unchanged(message: Message) -> None:
     assert stored(message) == message
     assert stored(message, redacted=False) == message
 
@@ -113,7 +113,7 @@ def test_a_signature_goes_with_the_words_it_was_about() -> None:
 
 
 @pytest.mark.parametrize("size", [MAX_TEXT + 1, MAX_TEXT + 9_000, 50_000_000])
-def test_too_much_text_is_cut_and_that_is_said(size: int) -> None:
+def test_too_much_text_is_cut_with_a_notice(size: int) -> None:
     (block,) = stored(ToolResult("1", "exec", (Text("x" * size),))).content
     head, _, notice = block.text.partition("\n")
     assert len(head) <= MAX_TEXT
@@ -241,6 +241,6 @@ def test_stored_details_are_never_larger_than_that(details: dict[str, Any]) -> N
     "body",
     [b"", b"{}", b'{"type":"user"}', b'{"type":"x"}', b'{"type":"summary","text":1}', b"\xff"],
 )
-def test_what_is_not_a_message_is_refused(body: bytes) -> None:
+def test_data_that_is_not_a_message_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011  # whatever it says
         decode(body)

@@ -67,7 +67,7 @@ KEYS: list[tuple[str, SessionKey]] = [
 
 
 @pytest.mark.parametrize(("key", "said"), KEYS, ids=[key[:60] for key, _ in KEYS])
-def test_a_key_says_what_its_session_is(key: str, said: SessionKey) -> None:
+def test_a_key_describes_its_session(key: str, said: SessionKey) -> None:
     assert parse_key(key) == said
 
 
@@ -77,7 +77,7 @@ def test_the_main_session_may_have_another_name() -> None:
 
 
 @table("key", ["", "agent:", "agent:a", "agent:a:", "agent::x", "a b", "a\n"])
-def test_what_cannot_be_a_key_is_refused(key: str) -> None:
+def test_an_invalid_key_is_refused(key: str) -> None:
     with pytest.raises(ToolInputError, match="invalid session key"):
         parse_key(key)
 
@@ -200,7 +200,7 @@ def test_a_session_without_a_label_has_no_empty_one(store: SessionStore) -> None
         resolve(store, " ", agent="a")
 
 
-def test_what_may_not_be_seen_is_neither_listed_nor_suggested(store: SessionStore) -> None:
+def test_invisible_sessions_are_neither_listed_nor_suggested(store: SessionStore) -> None:
     one, two = create(store, "a", "hello", label="build"), create(store, "b", "y", label="build")
 
     def refuse(session: Session) -> str:

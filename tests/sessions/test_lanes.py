@@ -106,7 +106,7 @@ async def test_one_turn_at_a_time_in_the_order_of_arrival() -> None:
         ("interrupt", [["go"], ["x"], ["y"]]),
     ],
 )
-async def test_what_a_mode_does(mode: Mode, turns: list[list[str]]) -> None:
+async def test_each_mode_queues_messages_differently(mode: Mode, turns: list[list[str]]) -> None:
     model = Model()
     first = post(model, "go")
     await model.until(1)
@@ -126,7 +126,7 @@ async def test_steering_is_part_of_the_turn_that_read_it() -> None:
     assert (await first, await steered) == ("done:go", "done:go")
 
 
-async def test_what_a_turn_did_not_read_is_the_next_one() -> None:
+async def test_unread_messages_become_the_next_turn() -> None:
     model = Model()
     first = post(model, "go")
     turn = await model.until(1)
@@ -237,7 +237,7 @@ async def test_cancelling_stops_the_turn_that_is_about_it_alone() -> None:
     assert both.how == "aborted"
 
 
-async def test_what_is_unread_can_be_dropped() -> None:
+async def test_unread_messages_can_be_dropped() -> None:
     model = Model()
     [first] = post(model, "go")
     await model.until(1)
@@ -278,7 +278,7 @@ async def test_a_failure_no_one_waits_for_is_logged(caplog: pytest.LogCaptureFix
 # How much may wait
 
 
-async def test_a_full_queue_says_so() -> None:
+async def test_a_full_queue_is_an_error() -> None:
     model, limits = Model(), LaneLimits(cap=2)
     futures = [model.lane.post(each, "followup", limits) for each in ("go",)]
     await model.until(1)
@@ -424,7 +424,7 @@ async def test_a_slot_that_is_not_wanted_any_more_goes_to_the_next() -> None:
     await slots.take("a", limits)
 
 
-async def test_who_waits_for_whom() -> None:
+async def test_waits_are_followed_to_find_cycles() -> None:
     lanes = Lanes()
     lanes.waits_for = {"a": ["b", "x"], "b": ["c"], "c": ["b"]}
     assert lanes.leads_to("a", "c")

@@ -39,7 +39,7 @@ def said(text: str) -> User:
     return User((Text(text),))
 
 
-def test_what_nothing_was_said_in_is_forgotten(place: str) -> None:
+def test_an_empty_session_is_deleted(place: str) -> None:
     open_kept(place).close()
     assert names(place) == []
     kept = open_kept(place)
@@ -64,7 +64,7 @@ def test_no_one_else_works_in_it(kept: LiveSession, place: str) -> None:
         open_kept(place)
 
 
-def test_it_belongs_to_one_agent(kept: LiveSession, place: str) -> None:
+def test_a_session_belongs_to_one_agent(kept: LiveSession, place: str) -> None:
     with pytest.raises(ToolInputError, match="belongs to the agent 'main'"):
         open_kept(place, kept.session.id, "other")
 
@@ -91,7 +91,7 @@ def test_a_session_that_is_gone_is_not_taken_for_one_with_its_id_as_a_label(
         _ = kept.session
 
 
-def test_a_summary_stands_for_all_but_what_is_kept(kept: LiveSession) -> None:
+def test_a_summary_replaces_all_but_the_kept_messages(kept: LiveSession) -> None:
     old, call = said("old"), Assistant((ToolCall("1", "ls"), ToolCall("2", "ls")), "tool_calls")
     # Results are stored as they come, and kept in the order of the calls.
     second, first = ToolResult("2", "ls"), ToolResult("1", "ls")
@@ -105,7 +105,7 @@ def test_a_summary_stands_for_all_but_what_is_kept(kept: LiveSession) -> None:
     assert kept.load() == [last]
 
 
-def test_what_could_not_be_stored_does_not_keep_it_from_being_shortened(kept: LiveSession) -> None:
+def test_a_message_that_was_not_stored_does_not_prevent_compaction(kept: LiveSession) -> None:
     stored, lost = said("stored"), said("lost")
     kept.append(said("old"))
     kept.append(stored)

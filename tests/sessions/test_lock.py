@@ -68,7 +68,7 @@ with hold_lock(sys.argv[1], "it"):
 """
 
 
-def test_a_full_disk_is_told_and_nothing_stays_locked(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing_locked(tmp_path: Path) -> None:
     path = str(tmp_path / "a.lock")
     command = [sys.executable, "-c", FULL, path]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -67,13 +67,13 @@ def renamed(answer: Assistant, *ids: str) -> Assistant:
         [HI, Assistant((Thinking("hm", "sig"), Text("so"), ToolCall("a", "tool_a"))), result("a")],
     ],
 )
-def test_what_is_right_stays_as_it_is(messages: list[Message]) -> None:
+def test_valid_messages_are_not_changed(messages: list[Message]) -> None:
     mended = repair(messages)
     assert mended == messages
     assert all(new is old for new, old in zip(mended, messages, strict=True))
 
 
-def test_what_is_wrong_is_put_right(subtests: pytest.Subtests) -> None:
+def test_invalid_messages_are_repaired(subtests: pytest.Subtests) -> None:
     cases: Iterable[tuple[list[Message], list[Message]]] = [
         # Results in the order in which the calls ended.
         ([asks("a", "b"), result("b"), result("a")], [asks("a", "b"), result("a"), result("b")]),
@@ -200,7 +200,7 @@ def test_whatever_is_given_the_result_is_consistent(messages: list[Message]) -> 
 
 
 @given(MESSAGES)
-def test_nothing_that_was_said_is_lost(messages: list[Message]) -> None:
+def test_repair_loses_no_text(messages: list[Message]) -> None:
     start = max((at for at, each in enumerate(messages) if isinstance(each, Summary)), default=0)
 
     def said(given: list[Message]) -> list[object]:

@@ -109,7 +109,7 @@ def test_a_query_that_is_too_long_is_refused(store: SessionStore, query: str) ->
         find(store, query)
 
 
-def test_only_what_was_said_is_searched(store: SessionStore) -> None:
+def test_only_visible_text_is_searched(store: SessionStore) -> None:
     made = say(store, "a")
     messages: list[Message] = [
         Assistant((Thinking("needle"), Text("an answer"))),

@@ -163,7 +163,7 @@ def test_a_search_for_an_id_in_short_wants_the_exact_one_first(store: SessionSto
     assert store.find(made.id[:4], "me", is_short=True) == named
 
 
-def test_a_name_is_that_of_the_agent_that_is_named(store: SessionStore) -> None:
+def test_a_name_is_looked_up_for_the_named_agent(store: SessionStore) -> None:
     mine, theirs = create(store, "me", name="main"), create(store, "you", name="main")
     assert store.get("main", "me") == mine
     assert store.get("main", "you") == theirs
@@ -210,7 +210,7 @@ def test_an_ambiguous_beginning_names_the_candidates(
         ("x" * 10_000, ""),
     ],
 )
-def test_what_is_not_there_is_told_with_what_is_near(
+def test_an_unknown_session_is_an_error_with_suggestions(
     store: SessionStore, text: str, hint: str
 ) -> None:
     create(store, name="work")
@@ -229,7 +229,7 @@ def test_looking_makes_no_file(store: SessionStore, path: str) -> None:
     assert not os.path.exists(os.path.dirname(path))
 
 
-def test_what_was_used_last_comes_first(store: SessionStore, path: str) -> None:
+def test_the_latest_used_session_comes_first(store: SessionStore, path: str) -> None:
     one, two = create(store, name="one"), create(store, "b", workspace="/other")
     three = create(store, name="three", workspace="/other")
     edit(path, "UPDATE session SET updated_ms = 5")
@@ -411,7 +411,7 @@ def test_a_call_that_no_one_finished_is_told_to_be_interrupted(store: SessionSto
     assert everything(store, made.id) == [*TURN[:3], user("go on")]
 
 
-def test_a_summary_stands_for_what_is_not_kept(store: SessionStore) -> None:
+def test_a_summary_replaces_the_messages_that_are_not_kept(store: SessionStore) -> None:
     made = create(store)
     numbers = [store.append(made.id, user(str(n))) for n in range(6)]
     assert store.compact(made.id, Summary("first four"), numbers[4]) == 7
@@ -473,7 +473,7 @@ def test_a_huge_result_is_not_a_problem(store: SessionStore, path: str) -> None:
 # Changes
 
 
-def test_changes_are_told_in_order(store: SessionStore) -> None:
+def test_changes_are_returned_in_order(store: SessionStore) -> None:
     made = create(store)
     assert (made.version, store.changes(made.id).version) == (1, 1)
     for each in TURN:
@@ -590,7 +590,7 @@ def test_holders_are_few_and_the_lock_is_private(store: SessionStore, path: str)
     assert stat.S_IMODE(os.stat(os.path.join(folder, f"{made.id}.lock")).st_mode) == 0o600
 
 
-def test_a_lock_that_cannot_be_taken_is_told(store: SessionStore, path: str) -> None:
+def test_a_lock_that_cannot_be_taken_is_an_error(store: SessionStore, path: str) -> None:
     made = create(store)
     with pytest.raises(NotFoundError), store.hold("../../etc/passwd"):
         pass
@@ -640,7 +640,7 @@ def use_all(store: SessionStore) -> list[str]:
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"x" * 10_000])
-def test_a_damaged_file_is_told_and_left_alone(path: str, content: bytes) -> None:
+def test_a_damaged_file_is_an_error_and_left_alone(path: str, content: bytes) -> None:
     os.mkdir(os.path.dirname(path), 0o700)
     with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
         file.write(content)
@@ -689,13 +689,13 @@ def test_sessions_of_an_earlier_version_are_taken_over(path: str) -> None:
         store.history("bcde2345")
 
 
-def test_a_place_that_cannot_be_written_is_told() -> None:
+def test_a_directory_that_cannot_be_written_is_an_error() -> None:
     store = SessionStore("/proc/clawkit/sessions.sqlite")
     with pytest.raises(ToolError, match="the store of sessions cannot be used: /proc"):
         create(store)
 
 
-def test_a_locked_file_is_told_and_works_again(path: str) -> None:
+def test_a_locked_file_is_an_error_until_it_is_released(path: str) -> None:
     store = SessionStore(path, lock_wait_s=0.01)
     made = create(store)
     other = apsw.Connection(path)
@@ -728,7 +728,7 @@ print(store.append(id_, User((Text("after"),))))
 """
 
 
-def test_a_full_disk_is_told_and_loses_nothing(store: SessionStore, path: str) -> None:
+def test_a_full_disk_is_an_error_and_loses_nothing(store: SessionStore, path: str) -> None:
     made = create(store)
     error, number = run(FULL, path, made.id).splitlines()
     assert "it cannot be read or written; is the disk full?" in error
@@ -750,7 +750,7 @@ def test_a_full_disk_is_told_and_loses_nothing(store: SessionStore, path: str) -
         ("UPDATE change SET details = x'ff'", "changes", "the data of the session"),
     ],
 )
-def test_what_was_tampered_with_is_told(
+def test_tampered_data_is_an_error(
     store: SessionStore, path: str, sql: str, act: str, message: str
 ) -> None:
     made = create(store)
@@ -854,9 +854,7 @@ def test_what_was_appended_outlives_the_process_however_it_ends(
         ("sub/x.db", "/state/sub/x.db"),
     ],
 )
-def test_the_store_is_in_the_state_directory_unless_told_otherwise(
-    setting: str | None, expected: str
-) -> None:
+def test_the_store_is_in_the_state_directory_by_default(setting: str | None, expected: str) -> None:
     assert locate_store(setting, {"CLAWKIT_HOME": "/state", "HOME": "/h"}) == expected
 
 
@@ -891,7 +889,7 @@ def test_the_model_of_a_session_is_the_one_that_answered_last(store: SessionStor
     assert store.get(made.id).model == "b/second"
 
 
-def test_what_a_summary_took_counts(store: SessionStore) -> None:
+def test_the_usage_of_a_summary_counts(store: SessionStore) -> None:
     made = create(store)
     number = store.append(made.id, user("hello"))
     store.compact(made.id, Summary("short", usage=Usage(7, 3, cost=0.5)), number)

@@ -90,13 +90,15 @@ ROWS = list(rows())
 
 
 @pytest.mark.parametrize(("name", "who", "sight", "target", "why"), ROWS, ids=[r[0] for r in ROWS])
-def test_what_can_be_seen(name: str, who: Requester, sight: Sight, target: str, why: str) -> None:
+def test_visibility_follows_the_table_of_cases(
+    name: str, who: Requester, sight: Sight, target: str, why: str
+) -> None:
     said = may_see(who, TARGETS[target], sight)
     assert bool(said) is bool(why), name
     assert why in said
 
 
-def test_there_are_many_cases() -> None:
+def test_the_table_has_at_least_60_cases() -> None:
     assert len(ROWS) >= 60
 
 

@@ -55,7 +55,7 @@ def test_the_first_skill_of_a_name_wins_and_the_other_is_reported(tmp_path: Path
     assert str(first) in broken["other"]
 
 
-def test_there_is_one_level_of_grouping(tmp_path: Path) -> None:
+def test_skills_can_be_grouped_one_level_deep(tmp_path: Path) -> None:
     write_skill(tmp_path, "direct")
     write_skill(tmp_path / "group", "grouped")
     write_skill(tmp_path / "a" / "b", "too-deep")
@@ -91,7 +91,7 @@ def test_the_file_may_be_in_lower_case_and_the_name_missing(tmp_path: Path) -> N
     assert names(tmp_path) == ["weather"]
 
 
-def test_links_that_lead_out_are_refused_and_others_are_followed(tmp_path: Path) -> None:
+def test_links_to_the_outside_are_refused_and_others_followed(tmp_path: Path) -> None:
     outside = write_skill(tmp_path / "elsewhere", "outside")
     root = tmp_path / "root"
     inside = write_skill(root, "inside", folder=".store")
@@ -138,7 +138,7 @@ def test_a_file_that_is_gone_before_it_is_read_is_reported(tmp_path: Path) -> No
     assert "cannot be read" in read_all(found, LIMITS, ())[1][0].problem
 
 
-def test_what_changes_is_noticed(tmp_path: Path) -> None:
+def test_a_changed_skill_is_noticed(tmp_path: Path) -> None:
     file = write_skill(tmp_path, "a")
     root = [SkillRoot(str(tmp_path), "extra")]
     before = scan(root, LIMITS)
@@ -167,7 +167,7 @@ BAD: dict[str, tuple[bytes, str]] = {
 }
 
 
-def test_a_broken_skill_is_left_out_and_says_why(tmp_path: Path) -> None:
+def test_a_broken_skill_is_left_out_with_the_reason(tmp_path: Path) -> None:
     for name, (data, _) in BAD.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").write_bytes(data)
@@ -208,7 +208,7 @@ def test_ten_thousand_directories_are_not_all_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("setting", ["maxCandidatesPerRoot", "maxSkillsLoadedPerSource"])
-def test_limits_of_a_place(tmp_path: Path, setting: str) -> None:
+def test_limits_apply_to_each_directory(tmp_path: Path, setting: str) -> None:
     for name in ("a", "b", "c"):
         write_skill(tmp_path, name)
     limits = SkillLimits(

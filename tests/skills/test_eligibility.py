@@ -51,7 +51,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-def test_a_skill_is_offered_or_says_why_not() -> None:
+def test_a_skill_is_offered_or_has_a_reason_why_not() -> None:
     for metadata, facts, why in CASES:
         said = why_not(skill(metadata), FACTS._replace(**facts))
         assert (why in said) if why else said == "", (metadata, facts, said)

@@ -175,7 +175,7 @@ def test_bombs_are_refused() -> None:
             read(text)
 
 
-def test_a_file_without_front_matter_says_so() -> None:
+def test_a_file_without_front_matter_is_an_error() -> None:
     for text in ("", "# Title\n", "--- x\n---\n", "---\nname: x\n"):
         with pytest.raises(FrontMatterError):
             read_front_matter(text)

@@ -108,7 +108,7 @@ def test_a_skill_is_installed_from_a_directory_and_from_archives(
     assert stat.S_IMODE((target / "SKILL.md").stat().st_mode) == 0o600
 
 
-def test_what_is_installed_is_not_replaced(tmp_path: Path, root: Path) -> None:
+def test_an_installed_skill_is_not_replaced(tmp_path: Path, root: Path) -> None:
     source = folder_of(tmp_path)
     target = Path(try_install(source, root))
     (target / "mine").write_bytes(b"")

@@ -80,7 +80,7 @@ async def deltas(model: Model) -> Sequence[Delta]:
         (lambda _request: lambda _again: "Deep.", (Text("Deep."),), "stop"),
     ],
 )
-async def test_everything_that_can_be_said_becomes_a_message(
+async def test_every_kind_of_scripted_answer_becomes_a_message(
     said: Any, content: tuple[Any, ...], stop: str
 ) -> None:
     message = await answer(ScriptedModel(said))
@@ -100,7 +100,7 @@ async def test_answers_come_in_order_and_requests_are_kept_as_they_were() -> Non
     assert model.left == 2
 
 
-async def test_it_streams_in_pieces() -> None:
+async def test_answers_are_streamed_in_pieces() -> None:
     model = ScriptedModel([think("I think so."), say("Yes, it is."), call("ls", {"path": "a"})])
     seen = await deltas(model)
     thought = [item.text for item in seen if isinstance(item, ThinkingDelta)]
@@ -160,7 +160,7 @@ async def test_an_error_of_the_script_is_raised() -> None:
         assert raised.value is error
 
 
-async def test_more_requests_than_answers_are_told_clearly() -> None:
+async def test_more_requests_than_answers_are_a_clear_error() -> None:
     model = ScriptedModel("one", ref="fake/small")
     await answer(model)
     with pytest.raises(ModelError, match=r"fake/small: the script has no more answers; all 1") as e:
@@ -175,7 +175,7 @@ async def test_an_answer_for_everything_after_the_last() -> None:
 
 
 @table("nothing", [7, None, [7], {"text": "x"}, [None]])
-async def test_what_is_not_an_answer_is_refused(nothing: Any) -> None:
+async def test_objects_that_are_not_answers_are_refused(nothing: Any) -> None:
     with pytest.raises(TypeError, match="is no"):
         await answer(ScriptedModel(lambda _request: nothing))
 

@@ -84,7 +84,7 @@ def test_a_script_is_read(tmp_path: Path, text: str, answers: list[Any]) -> None
         ('[{"fault": {"whole": {}}}]', "unknown fault 'whole'"),
     ],
 )
-def test_what_is_wrong_with_a_script_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_problems_of_a_script_are_reported(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(ScriptError, match=words):
         read(tmp_path, text)
 

@@ -164,7 +164,7 @@ def test_there_is_no_address_before_it_runs() -> None:
 
 
 @EVERY_API
-async def test_a_script_that_is_used_up_says_so(api: Api) -> None:
+async def test_an_exhausted_script_is_an_error(api: Api) -> None:
     got = await ask(api)
     assert got.status == 400
     assert "the script has no more answers" in got.json["error"]["message"]
@@ -180,7 +180,7 @@ async def test_a_function_makes_the_answer_from_the_request(api: Api) -> None:
 
 
 @table("wrong", [lambda _got: 1 / 0, lambda got: got.headers["no"], 7])
-async def test_a_script_that_fails_is_told_to_the_client_and_to_the_test(wrong: Any) -> None:
+async def test_a_failing_script_is_an_error_for_client_and_test(wrong: Any) -> None:
     with pytest.raises((ZeroDivisionError, KeyError, TypeError)):  # noqa: PT012
         async with ScriptedServer(wrong) as server, connected(server) as client:
             got = await client.ask(PATHS["openai-responses"], STREAM)
@@ -195,7 +195,7 @@ async def test_the_failure_of_a_test_is_not_hidden_by_that_of_its_script() -> No
             raise AssertionError("the test")
 
 
-async def test_a_fault_that_no_api_has_is_told_to_the_test() -> None:
+async def test_a_fault_unknown_to_the_api_is_an_error_in_the_test() -> None:
     unheard: Any = "unheard-of"
     with pytest.raises(KeyError, match="unheard-of"):  # noqa: PT012
         async with (
@@ -226,7 +226,7 @@ async def test_a_body_that_is_not_a_request_uses_up_no_answer(body: object) -> N
     ],
 )
 @pytest.mark.parametrize("space", ["", " "])
-def test_what_is_asked_is_found_wherever_it_stands(body: dict[str, Any], space: str) -> None:
+def test_the_fields_of_a_request_are_found_in_any_order(body: dict[str, Any], space: str) -> None:
     data = msgspec.json.encode(body)
     if space:
         data = msgspec.json.format(data, indent=2)
@@ -238,7 +238,7 @@ def test_what_is_asked_is_found_wherever_it_stands(body: dict[str, Any], space: 
     assert read_asked(told, with_options=True).tells_usage
 
 
-async def test_usage_is_told_in_chunks_only_to_those_who_ask() -> None:
+async def test_usage_is_streamed_only_if_requested() -> None:
     api: Api = "openai-completions"
     options = {"stream_options": {"include_usage": True}}
     assert (await ask(api, "x", body=STREAM)).events[-1]["usage"] is None
@@ -256,7 +256,7 @@ async def test_text_comes_in_pieces_of_the_size_that_is_wanted(api: Api) -> None
 
 @EVERY_API
 @pytest.mark.parametrize("after", [0, 1, 3])
-async def test_a_connection_is_cut_after_so_many_pieces(api: Api, after: int) -> None:
+async def test_a_connection_can_be_cut_after_some_pieces(api: Api, after: int) -> None:
     async with ScriptedServer(fault.cut(after, "abcdefgh")) as server, connected(server) as client:
         client.send(PATHS[api], STREAM)
         status, _ = await client.head()
@@ -486,7 +486,7 @@ NOT_STREAMED = [
 
 @pytest.mark.parametrize(("answer", "status", "words"), NOT_STREAMED)
 @pytest.mark.parametrize("api", ["openai-completions", "openai-responses"])
-async def test_what_goes_wrong_with_an_answer_that_is_not_a_stream(
+async def test_failures_without_streaming_have_a_status(
     api: Api, answer: Answer, status: int, words: bytes
 ) -> None:
     got = await ask(api, answer, body={"model": "big"})
@@ -546,7 +546,7 @@ async def test_lists_of_models() -> None:
         ("POST", "/api/show"),
     ],
 )
-async def test_what_the_service_does_not_have_is_not_found(method: str, path: str) -> None:
+async def test_unknown_paths_are_not_found(method: str, path: str) -> None:
     async with ScriptedServer("kept") as server, connected(server) as client:
         assert (await client.ask(path, {}, method)).status == 404
         assert (server.left, server.count) == (1, 0)
@@ -562,14 +562,14 @@ async def test_what_the_service_does_not_have_is_not_found(method: str, path: st
     ],
     ids=["line", "chunked", "length", "long"],
 )
-async def test_what_is_not_http_is_refused(sent: bytes) -> None:
+async def test_requests_that_are_not_http_are_refused(sent: bytes) -> None:
     async with ScriptedServer() as server, connected(server) as client:
         client.writer.write(sent)
         status, headers = await client.head()
         assert (status, headers["connection"]) == (400, "close")
 
 
-async def test_a_request_that_breaks_off_is_none() -> None:
+async def test_an_incomplete_request_does_not_count() -> None:
     async with ScriptedServer() as server:
         async with connected(server) as client:
             client.writer.write(b"POST /v1/responses HTTP/1.1\r\nContent-Length: 9\r\n\r\n{")
@@ -625,7 +625,7 @@ async def test_as_a_program_it_tells_its_address_and_ends_quietly(tmp_path: Path
         assert await process.wait() == 0
 
 
-async def test_as_a_program_it_says_what_is_wrong_with_a_script(tmp_path: Path) -> None:
+async def test_the_command_reports_problems_of_a_script(tmp_path: Path) -> None:
     async with program(str(tmp_path / "missing.json")) as process:
         _, errors = await process.communicate()
     assert process.returncode == 2

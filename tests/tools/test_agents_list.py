@@ -57,7 +57,7 @@ async def test_without_a_setting_an_agent_starts_itself_only() -> None:
         ("", "allowAgents: []", [], False),
     ],
 )
-async def test_settings_say_who_may_be_started(
+async def test_settings_decide_which_agents_are_listed(
     general: str, own: str, shown: list[str], any_: bool
 ) -> None:
     details = await ask(AGENTS % (general, own))
@@ -65,7 +65,7 @@ async def test_settings_say_who_may_be_started(
     assert details["allowAny"] is any_
 
 
-async def test_each_says_what_it_is_for_and_its_model() -> None:
+async def test_each_agent_is_listed_with_purpose_and_model() -> None:
     details = await ask(AGENTS % ('allowAgents: ["*"]', ""), "ASK")
     assert details["agents"] == [
         {"id": "ask", "model": "p/quick", "configured": True},
@@ -85,7 +85,7 @@ async def test_an_agent_that_is_not_configured_may_start_any_too() -> None:
     assert details["agents"] == [{"id": "main", "configured": False}]
 
 
-async def test_it_takes_no_parameters() -> None:
+async def test_agents_list_takes_no_parameters() -> None:
     run = Run({"agents_list": TOOL}, "/")
     result = await call(run, CallRequest("agents_list", {"agentId": "x"}))
     assert result.details["code"] == 400

@@ -116,7 +116,7 @@ async def test_the_patch_has_the_names_models_use(workspace: Path, name: str) ->
     assert result.details["summary"]["deleted"] == ["a.txt"]
 
 
-async def test_a_patch_that_changes_nothing_says_so(workspace: Path) -> None:
+async def test_a_patch_that_changes_nothing_is_reported(workspace: Path) -> None:
     before = (workspace / "a.txt").stat()
     result = await patch(
         workspace, "*** Update File: a.txt", "-alpha", "+alpha", "*** Update File: a.txt", " beta"
@@ -149,7 +149,7 @@ async def test_long_lists_are_cut(workspace: Path) -> None:
     assert len(os.listdir(workspace / "n")) == 103
 
 
-async def test_lines_that_were_found_in_spite_of_differences_are_told(workspace: Path) -> None:
+async def test_lines_matched_in_spite_of_differences_are_reported(workspace: Path) -> None:
     (workspace / "b.txt").write_text("if x:\n    go()\n")
     result = await patch(workspace, "*** Update File: b.txt", "-go()", "+stop()")
     assert (workspace / "b.txt").read_text() == "if x:\n    stop()\n"
@@ -172,7 +172,7 @@ async def test_a_patch_whose_third_file_fails_changes_none(workspace: Path) -> N
     assert words.endswith("Nothing was changed.")
 
 
-async def test_updates_that_do_not_fit_are_told_together(workspace: Path) -> None:
+async def test_updates_that_do_not_match_are_reported_together(workspace: Path) -> None:
     words = await refusal(
         workspace,
         *("*** Update File: a.txt", "-alfa"),
@@ -182,7 +182,7 @@ async def test_updates_that_do_not_fit_are_told_together(workspace: Path) -> Non
     assert "'src/main.py': chunk 1 (line 5 of the patch)" in words
 
 
-async def test_only_some_of_many_updates_that_do_not_fit_are_told(workspace: Path) -> None:
+async def test_only_some_of_many_updates_that_do_not_match_are_reported(workspace: Path) -> None:
     lines: list[str] = []
     for number in range(9):
         (workspace / f"f{number}").write_text("x\n")
@@ -191,12 +191,12 @@ async def test_only_some_of_many_updates_that_do_not_fit_are_told(workspace: Pat
     assert words.count("does not match") == 5
 
 
-async def test_a_file_that_is_not_there_is_told_with_near_names(workspace: Path) -> None:
+async def test_a_missing_file_is_an_error_with_similar_names(workspace: Path) -> None:
     assert "similar names: 'a.txt'" in await refusal(workspace, "*** Update File: a.text", "-x")
     assert "'b.txt' does not exist" in await refusal(workspace, "*** Delete File: b.txt")
 
 
-async def test_what_exists_is_not_overwritten(workspace: Path) -> None:
+async def test_an_existing_file_is_not_overwritten(workspace: Path) -> None:
     words = await refusal(workspace, "*** Add File: ./src/../a.txt", "+x")
     assert "'./src/../a.txt' (line 2 of the patch) already exists" in words
     move = ("*** Update File: src/main.py", "*** Move to: a.txt")
@@ -345,7 +345,7 @@ async def test_a_link_and_its_file_are_one(workspace: Path) -> None:
         ("*** Update File: link", "-alpha", "+x", "*** Update File: a.txt", "*** Move to: new"),
     ],
 )
-async def test_what_shall_go_is_named_in_one_way(workspace: Path, lines: tuple[str, ...]) -> None:
+async def test_one_file_under_two_names_is_refused(workspace: Path, lines: tuple[str, ...]) -> None:
     (workspace / "link").symlink_to("a.txt")
     assert "are the same file" in await refusal(workspace, *lines)
     assert (workspace / "link").is_symlink()
@@ -411,7 +411,7 @@ async def test_a_file_with_masked_secrets_keeps_a_name_that_has_them_masked(
     assert not moved.is_error
 
 
-async def test_what_is_told_of_an_env_file_shows_no_secret(workspace: Path) -> None:
+async def test_results_about_an_env_file_show_no_secret(workspace: Path) -> None:
     (workspace / ".env").write_text("PASSWORD=opensesame12345\n")
     words = await refusal(workspace, "*** Update File: .env", "-PASSWORD=opensesame", "+x")
     assert "The closest match is line 1" in words
@@ -541,7 +541,7 @@ def test_an_agent_has_its_own_setting() -> None:
     assert isinstance(make_tool(config, Scope(agent="two")), Tool)
 
 
-async def test_a_run_without_the_tool_says_why(workspace: Path) -> None:
+async def test_a_run_without_the_tool_refuses_it_with_the_reason(workspace: Path) -> None:
     exec_ = {"applyPatch": {"enabled": False}}
     words = await refusal(workspace, "*** Delete File: a.txt", tools={"exec": exec_})
     assert "tools.exec.applyPatch.enabled is false" in words

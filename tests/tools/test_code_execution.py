@@ -57,7 +57,7 @@ def png(width: int, height: int) -> bytes:
     return buffer.getvalue()
 
 
-async def test_everything_comes_back_apart_and_as_one_text(kit: Toolkit) -> None:
+async def test_output_is_returned_in_parts_and_as_one_text(kit: Toolkit) -> None:
     result = await run(
         kit, "import sys\nprint('out')\nprint('err', file=sys.stderr)\nx = 20\n2 * x"
     )
@@ -103,7 +103,7 @@ async def test_a_reset_begins_anew_alone_or_with_code(kit: Toolkit) -> None:
 
 
 @needs_node
-async def test_each_language_has_an_interpreter_of_its_own(kit: Toolkit) -> None:
+async def test_each_language_has_its_own_interpreter(kit: Toolkit) -> None:
     await run(kit, "var x = 'js'", language="javascript")
     await run(kit, "x = 'py'")
     assert (await run(kit, "x", language="javascript")).as_text() == "=> 'js'"
@@ -122,7 +122,7 @@ async def test_code_that_takes_too_long_is_interrupted_with_its_variables_kept(
     assert (await run(kit, "x")).details["value"] == "1"
 
 
-async def test_a_lost_interpreter_says_that_its_variables_are_lost(kit: Toolkit) -> None:
+async def test_losing_the_interpreter_reports_that_variables_are_lost(kit: Toolkit) -> None:
     result = await run(kit, "import os\nos._exit(3)")
     assert result.is_error
     assert result.as_text() == (
@@ -155,7 +155,9 @@ async def test_no_call_runs_longer_than_the_longest_time(kit: Toolkit) -> None:
         ({"task": "draw a cat", "code": "1"}, "this build has no remote provider"),
     ],
 )
-async def test_what_cannot_run_is_refused(kit: Toolkit, params: dict[str, Any], said: str) -> None:
+async def test_code_that_cannot_run_is_refused(
+    kit: Toolkit, params: dict[str, Any], said: str
+) -> None:
     result = await kit.call("code_execution", params)
     assert result.is_error
     assert said in result.as_text()
@@ -193,7 +195,7 @@ async def test_new_images_are_shown_and_new_files_named(kit: Toolkit, workspace:
     assert (result.details["files"], result.details["images"]) == ([], ["red.png"])
 
 
-async def test_only_so_many_images_are_shown(kit: Toolkit) -> None:
+async def test_the_number_of_images_is_limited(kit: Toolkit) -> None:
     data = png(4, 4)
     result = await run(kit, f"for n in range(7): open(f'{{n}}.png', 'wb').write({data!r})")
     assert len([block for block in result.content if isinstance(block, Image)]) == 4
@@ -239,7 +241,7 @@ async def test_figures_that_are_not_pictures_are_not_shown(kit: Toolkit, workspa
     assert "[Not shown: figure 2: " in result.as_text()
 
 
-async def test_without_leave_nothing_runs(workspace: Path) -> None:
+async def test_without_approval_no_code_runs(workspace: Path) -> None:
     for settings in ({}, {"security": "deny"}, {"security": "allowlist", "ask": "off"}):
         config = {"tools": {"exec": settings}, **ON_HOST}
         async with open_kit(workspace, config=config) as kit:
@@ -320,7 +322,7 @@ async def test_a_cancelled_call_leaves_the_interpreter_in_order(
     assert (await run(kit, "x")).details["value"] == "1"
 
 
-async def test_rules_can_keep_code_away(workspace: Path) -> None:
+async def test_rules_can_forbid_code(workspace: Path) -> None:
     config = {"tools": {**FULL["tools"], "deny": ["group:runtime"]}}
     async with open_kit(workspace, config=config) as kit:
         assert (await run(kit, "1")).is_error

@@ -125,7 +125,7 @@ async def test_parameters_that_are_filled_in_for_no_reason_do_not_matter(tmp_pat
     assert file.read_text() == "c"
 
 
-async def test_a_failing_edit_changes_nothing_and_tells_all_that_is_wrong(tmp_path: Path) -> None:
+async def test_a_failing_edit_changes_nothing_and_reports_all_problems(tmp_path: Path) -> None:
     file = put(tmp_path, "one line\nanother line\nx\nx\n")
     before = file.stat()
     edits = [
@@ -142,7 +142,7 @@ async def test_a_failing_edit_changes_nothing_and_tells_all_that_is_wrong(tmp_pa
     assert (file.stat().st_ino, file.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-async def test_what_was_overlooked_is_told_with_the_difference(tmp_path: Path) -> None:
+async def test_tolerated_differences_are_reported(tmp_path: Path) -> None:
     file = put(tmp_path, "class A:\n\tdef f(self):\n\t\treturn 1\n")
     old = "    def f(self):\n        return 1"
     result = await edit(tmp_path, oldText=old, newText=old.replace("1", "2"))
@@ -214,7 +214,7 @@ async def test_a_file_that_hides_its_size_is_read_to_its_end() -> None:
     assert "'status' is not" in result.as_text()
 
 
-async def test_a_missing_file_is_told(tmp_path: Path) -> None:
+async def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     result = await edit(tmp_path, oldText="a", newText="b")
     assert result.details["code"] == 404
     result = await edit(tmp_path, oldText="", newText="b")

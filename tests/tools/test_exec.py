@@ -58,7 +58,7 @@ async def until_gone(pid: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_what_was_written_comes_back_with_how_it_ended(kit: Toolkit, workspace: Path) -> None:
+async def test_output_is_returned_with_the_exit_status(kit: Toolkit, workspace: Path) -> None:
     result = await run(kit, "echo out; echo err >&2")
     assert result.as_text() == "out\nerr"
     details = dict(result.details)
@@ -93,7 +93,7 @@ async def test_a_code_that_is_not_zero_is_an_answer_not_a_failure(kit: Toolkit) 
         ("kill -SEGV $$", None, "signal", "signal", "SIGSEGV"),
     ],
 )
-async def test_what_kept_a_command_from_answering_is_a_failure(
+async def test_commands_that_did_not_run_to_their_end_are_failures(
     kit: Toolkit, command: str, code: int | None, reason: str, kind: str, words: str
 ) -> None:
     result = await run(kit, command)
@@ -104,7 +104,7 @@ async def test_what_kept_a_command_from_answering_is_a_failure(
     assert words in result.as_text()
 
 
-async def test_the_timeout_ends_the_whole_tree_and_is_told(kit: Toolkit) -> None:
+async def test_the_timeout_ends_the_whole_process_tree_and_is_reported(kit: Toolkit) -> None:
     for seconds in SECONDS:
         result = await run(kit, "echo begun; sleep 300 & echo $!; wait", timeout=seconds)
         assert result.is_error
@@ -166,7 +166,7 @@ async def test_a_command_runs_in_the_workspace_or_the_directory_that_is_named(
 @pytest.mark.parametrize(
     ("workdir", "problem"), [("missing", "does not exist"), ("a.txt", "is not a directory")]
 )
-async def test_nothing_runs_where_there_is_no_directory(
+async def test_a_command_in_an_unusable_directory_does_not_run(
     kit: Toolkit, workspace: Path, workdir: str, problem: str
 ) -> None:
     result = await run(kit, f"touch {workspace}/ran", workdir=workdir)
@@ -198,7 +198,7 @@ async def test_nothing_runs_where_there_is_no_directory(
         ({"workdir": "."}, "command"),
     ],
 )
-async def test_what_makes_no_sense_is_an_input_error(
+async def test_contradictory_parameters_are_an_input_error(
     kit: Toolkit, params: dict[str, Any], words: str
 ) -> None:
     result = await kit.call("exec", params)
@@ -243,7 +243,7 @@ async def test_credentials_around_clawkit_do_not_reach_commands(
     assert not {"ANTHROPIC_API_KEY", "SOMETHING", "CLAWKIT_HOME"} & set(names)
 
 
-async def test_the_path_begins_with_what_is_configured(workspace: Path, tmp_path: Path) -> None:
+async def test_path_begins_with_the_configured_directories(workspace: Path, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "greet"
     program.write_text("#!/bin/sh\necho hello\n", encoding="utf-8")
@@ -362,7 +362,7 @@ def offered(kit: Toolkit) -> set[str]:
     return set(schema["input_schema"]["properties"])
 
 
-async def test_other_places_to_run_are_understood_but_not_offered(workspace: Path) -> None:
+async def test_parameters_for_other_hosts_are_accepted_but_not_offered(workspace: Path) -> None:
     async with open_kit(workspace, config={**FULL, **ON_HOST}) as kit:
         assert not {"host", "node", "elevated", "access"} & offered(kit)
         assert (await run(kit, "echo x", host="gateway")).as_text() == "x"
@@ -375,7 +375,7 @@ async def test_other_places_to_run_are_understood_but_not_offered(workspace: Pat
         assert result.details["deniedReason"] == "host"
 
 
-async def test_what_the_sandbox_does_not_allow_is_told_with_how_to_ask(workspace: Path) -> None:
+async def test_a_denial_by_the_sandbox_tells_how_to_ask_for_access(workspace: Path) -> None:
     async with open_kit(workspace) as kit:
         assert {"elevated", "access"} <= offered(kit)
         [schema] = [each for each in kit.schemas("anthropic") if each["name"] == "exec"]
@@ -389,7 +389,7 @@ async def test_what_the_sandbox_does_not_allow_is_told_with_how_to_ask(workspace
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-async def test_a_command_that_failed_for_want_of_the_network_says_how_to_ask(
+async def test_a_failure_without_network_tells_how_to_ask_for_it(
     workspace: Path, backend: str
 ) -> None:
     connect = "import socket; socket.create_connection(('192.0.2.1', 9), 5)"
@@ -454,7 +454,7 @@ async def test_elevated_is_refused_to_others(workspace: Path) -> None:
         ({"security": "deny"}, "security", "clawkit config set tools.exec.security allowlist"),
     ],
 )
-async def test_what_is_not_allowed_does_not_run_where_no_one_can_be_asked(
+async def test_without_an_approver_unlisted_commands_do_not_run(
     workspace: Path, settings: dict[str, Any], reason: str, to_type: str
 ) -> None:
     config = {"tools": {"exec": settings}, **ON_HOST}
@@ -466,7 +466,7 @@ async def test_what_is_not_allowed_does_not_run_where_no_one_can_be_asked(
 
 
 @pytest.mark.parametrize("settings", [{"security": "full"}, {"mode": "full"}])
-async def test_where_everything_may_run_it_runs_as_typed(
+async def test_with_full_security_commands_run_as_typed(
     workspace: Path, settings: dict[str, Any]
 ) -> None:
     async with open_kit(workspace, config={"tools": {"exec": settings}}) as kit:
@@ -494,7 +494,7 @@ async def test_a_call_can_tighten_what_is_configured(
     assert not (workspace / "ran").exists()
 
 
-async def test_a_call_that_makes_no_sense_is_told_so_before_it_is_refused(workspace: Path) -> None:
+async def test_invalid_parameters_are_reported_before_the_refusal(workspace: Path) -> None:
     async with open_kit(workspace, config=ON_HOST) as kit:
         assert (await run(kit, "touch x", detach=True)).details["code"] == 400
         assert (await run(kit, "touch x")).details["code"] == 403
@@ -517,7 +517,7 @@ async def test_the_agents_own_setting_is_named_when_it_refuses(workspace: Path) 
     assert "agents.list[0].tools.exec.mode" in result.as_text()
 
 
-async def test_a_terminal_is_one_and_has_its_size(kit: Toolkit) -> None:
+async def test_pty_gives_a_terminal_of_the_requested_size(kit: Toolkit) -> None:
     result = await run(kit, "test -t 0 && test -t 1 && stty size && echo $TERM", pty=True)
     assert result.as_text() == "30 120\nxterm-256color"
     result = await run(kit, "stty size", pty=True, columns=40, rows=10)
@@ -570,7 +570,7 @@ async def test_the_file_is_still_there_when_clawkit_has_ended(workspace: Path) -
     assert Path(result.details["spillPath"]).stat().st_size == 300_000
 
 
-async def test_what_a_small_model_cannot_take_is_kept_too(workspace: Path) -> None:
+async def test_output_too_long_for_a_small_model_is_kept_in_a_file(workspace: Path) -> None:
     settings = {
         **FULL,
         "models": {
@@ -607,7 +607,7 @@ async def test_one_endless_line_and_an_endless_flood_are_bounded(kit: Toolkit) -
     assert flood.as_text().startswith("y\ny\n")
 
 
-async def test_progress_is_told_while_it_runs(workspace: Path) -> None:
+async def test_progress_is_reported_during_the_command(workspace: Path) -> None:
     events = Events()
 
     def note(event: Any) -> None:
@@ -629,7 +629,7 @@ async def test_progress_is_told_while_it_runs(workspace: Path) -> None:
 
 
 async def shown_on_a_terminal(workspace: Path, command: str, awaited: str) -> Any:
-    """The last update of a command, which goes on until one shows what is awaited."""
+    """The last update of a command, which runs until one of them shows the expected text."""
     events = Events()
 
     def note(event: Any) -> None:
@@ -643,7 +643,7 @@ async def shown_on_a_terminal(workspace: Path, command: str, awaited: str) -> An
     return events.of("update")[-1]
 
 
-async def test_a_command_that_ends_while_its_screen_is_drawn_is_not_told_to_run(
+async def test_a_command_that_ends_during_an_update_is_not_reported_as_running(
     kit: Toolkit, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw = pyte.Screen.draw
@@ -689,7 +689,7 @@ async def until(events: Events, kind: str, count: int = 1) -> list[Any]:
     return events.of(kind)
 
 
-async def test_the_end_of_a_background_command_is_told(workspace: Path) -> None:
+async def test_the_end_of_a_background_command_is_reported(workspace: Path) -> None:
     events = Events()
     async with open_kit(workspace, config=FULL, on_event=events) as kit:
         result = await run(kit, "sleep 0.2; echo built; exit 4", background=True)
@@ -700,7 +700,7 @@ async def test_the_end_of_a_background_command_is_told(workspace: Path) -> None:
     assert "built" in notice["content"][0]["text"]
 
 
-async def test_silent_success_is_told_only_on_request(workspace: Path) -> None:
+async def test_silent_success_is_reported_only_on_request(workspace: Path) -> None:
     for settings, wanted in (({}, 1), ({"notifyOnExitEmptySuccess": True}, 2)):
         events = Events()
         async with open_kit(workspace, config=config(**settings), on_event=events) as kit:
@@ -711,7 +711,7 @@ async def test_silent_success_is_told_only_on_request(workspace: Path) -> None:
         assert (silent.details["sessionId"] in told) == (wanted == 2)
 
 
-async def test_someone_in_a_chat_is_told_of_silent_success_too(workspace: Path) -> None:
+async def test_silent_success_is_reported_in_a_chat(workspace: Path) -> None:
     events = Events()
     async with open_kit(workspace, config=FULL, on_event=events, channel="telegram") as kit:
         silent = await run(kit, "true", background=True)
@@ -731,7 +731,7 @@ async def test_a_sub_agent_is_not_woken(workspace: Path) -> None:
     assert events.of("notice") == []
 
 
-async def test_nothing_is_told_when_told_not_to_or_told_already(
+async def test_no_notice_is_sent_if_disabled_or_already_reported(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The poll that tells the output tells the end, too.
@@ -784,7 +784,7 @@ async def test_closing_ends_what_is_in_the_background(workspace: Path) -> None:
     assert not is_alive(result.details["pid"])
 
 
-async def test_what_is_detached_lives_on(workspace: Path) -> None:
+async def test_detached_commands_keep_running(workspace: Path) -> None:
     async with open_kit(workspace, config=FULL) as kit:
         result = await run(
             kit,
@@ -805,7 +805,7 @@ async def test_what_is_detached_lives_on(workspace: Path) -> None:
         assert log.details["output"].split() == ["begun", "ended"]
 
 
-async def test_what_a_command_leaves_running_is_told_and_can_be_ended(kit: Toolkit) -> None:
+async def test_leftover_processes_are_reported_and_can_be_stopped(kit: Toolkit) -> None:
     # A shell that is about to become another program still has its own name.
     becomes = "until [[ $(< /proc/$!/comm) == sleep ]]; do :; done"
     result = await run(kit, f"sleep 300 & {becomes}; echo begun")
@@ -880,7 +880,7 @@ async def test_a_result_is_plain_json(kit: Toolkit) -> None:
         json.dumps((await run(kit, command)).to_json())
 
 
-async def test_a_script_is_looked_at_beforehand(kit: Toolkit, workspace: Path) -> None:
+async def test_scripts_are_checked_before_they_run(kit: Toolkit, workspace: Path) -> None:
     (workspace / "x.py").write_text("print($HOME)")
     assert "`$HOME` is a shell variable" in (await run(kit, "python3 x.py")).as_text()
 

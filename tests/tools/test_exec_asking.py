@@ -84,7 +84,7 @@ async def test_the_variables_of_a_call_are_shown(workspace: Path) -> None:
     assert person.asked[0].notes[-2:] == ("with GREETING=hi\\u{202e}", "with MY_TOKEN=***")
 
 
-async def test_what_is_allowed_permanently_is_not_asked_again(workspace: Path) -> None:
+async def test_a_command_allowed_permanently_is_not_asked_about_again(workspace: Path) -> None:
     person = Person(Answer("allow", extent="exact"))
     async with open_kit(workspace, approver=person) as kit:
         for _ in range(3):
@@ -257,7 +257,7 @@ async def test_a_document_that_is_a_link_is_not_followed(workspace: Path) -> Non
     assert not (workspace / "x").exists()
 
 
-async def test_what_is_listed_is_noted_when_it_is_used(workspace: Path) -> None:
+async def test_the_use_of_an_entry_is_recorded(workspace: Path) -> None:
     entry = {"id": "e1", "pattern": "/usr/bin/touch"}
     document({"version": 1, "agents": {"*": {"security": "allowlist", "allowlist": [entry]}}})
     async with open_kit(workspace) as kit:
@@ -310,7 +310,7 @@ async def test_no_answer_is_a_denial(workspace: Path) -> None:
     assert not (workspace / "x").exists()
 
 
-async def test_after_three_refusals_the_model_is_told_to_stop(workspace: Path) -> None:
+async def test_after_three_denials_the_model_is_asked_to_stop(workspace: Path) -> None:
     async with open_kit(workspace, approver=Person(Answer("deny"))) as kit:
         said = [(await run(kit, f"touch {number}")).as_text() for number in range(4)]
         assert ["Do not try other ways" in each for each in said] == [False, False, True, True]
@@ -352,7 +352,7 @@ async def test_secrets_in_a_command_are_shown_to_no_one(workspace: Path) -> None
         "echo password=abc\ntouch PWNED",
     ],
 )
-async def test_masking_hides_nothing_that_acts(workspace: Path, command: str) -> None:
+async def test_masking_hides_no_text_that_the_shell_acts_on(workspace: Path, command: str) -> None:
     person = Person(Answer("deny"))
     async with open_kit(workspace, approver=person) as kit:
         await run(kit, command)
@@ -385,7 +385,7 @@ class Later:
                 await asyncio.sleep(0.02)
 
 
-async def test_a_command_that_is_allowed_later_runs_then_and_is_told(workspace: Path) -> None:
+async def test_a_command_allowed_later_runs_and_is_reported(workspace: Path) -> None:
     later = Later(workspace)
     async with later.kit as kit:
         result = await run(kit, "touch x")
@@ -404,7 +404,7 @@ async def test_a_command_that_is_allowed_later_runs_then_and_is_told(workspace: 
     assert (workspace / "x").exists()
 
 
-async def test_a_no_that_comes_later_is_told_with_its_reason(workspace: Path) -> None:
+async def test_a_later_denial_is_reported_with_its_reason(workspace: Path) -> None:
     later = Later(workspace)
     async with later.kit as kit:
         details = (await run(kit, "touch x")).details
@@ -415,7 +415,7 @@ async def test_a_no_that_comes_later_is_told_with_its_reason(workspace: Path) ->
     assert not (workspace / "x").exists()
 
 
-async def test_a_long_run_that_was_allowed_later_is_told_while_it_runs(workspace: Path) -> None:
+async def test_a_long_command_allowed_later_reports_its_progress(workspace: Path) -> None:
     later = Later(workspace, approvalRunningNoticeMs=50)
     async with later.kit as kit:
         details = (await run(kit, "sleep 300")).details
@@ -425,7 +425,7 @@ async def test_a_long_run_that_was_allowed_later_is_told_while_it_runs(workspace
         assert notice["details"]["approvalSlug"] == details["approvalSlug"]
 
 
-async def test_what_waits_is_given_up_when_the_run_ends(workspace: Path) -> None:
+async def test_pending_questions_end_with_the_run(workspace: Path) -> None:
     later = Later(workspace)
     async with later.kit as kit:
         details = (await run(kit, "touch x")).details
@@ -444,7 +444,7 @@ async def test_a_sender_without_the_right_cannot_approve(workspace: Path) -> Non
 
 
 @pytest.mark.parametrize("children", ["any", "named"])
-async def test_what_a_listed_program_may_start_is_held_by_the_kernel(
+async def test_the_kernel_limits_what_a_listed_program_starts(
     workspace: Path, children: str
 ) -> None:
     entry = {"pattern": "/usr/bin/awk", "args": "any", "children": children}

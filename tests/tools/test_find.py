@@ -84,7 +84,7 @@ async def test_the_tool_answers_to_glob_too(place: Path) -> None:
         assert (await kit.call("glob", {"pattern": "a.*"})).as_text() == "a.py"
 
 
-async def test_unsorted_paths_say_that_there_are_more(tmp_path: Path) -> None:
+async def test_a_cut_unsorted_list_states_that_there_are_more(tmp_path: Path) -> None:
     for number in range(1_200):
         (tmp_path / f"f{number}").touch()
     result = await find(tmp_path, pattern="f*", sort="none", limit=5)
@@ -105,7 +105,7 @@ async def test_a_result_holds_whole_paths_only(tmp_path: Path) -> None:
     assert notice == f"[{shown} of 600 files, as many as fit; narrow the pattern]"
 
 
-async def test_nothing_found_says_so_and_why_it_may_be(place: Path) -> None:
+async def test_no_match_is_reported_with_possible_reasons(place: Path) -> None:
     assert (await find(place, pattern="*.rs")).as_text() == (
         "[no files found; ignored=true includes ignored ones]"
     )
@@ -128,7 +128,7 @@ async def test_nothing_found_says_so_and_why_it_may_be(place: Path) -> None:
         ("plain name (1).txt", "plain name (1).txt"),
     ],
 )
-async def test_no_name_can_pose_as_something_else(tmp_path: Path, name: str, shown: str) -> None:
+async def test_no_name_can_imitate_another_line(tmp_path: Path, name: str, shown: str) -> None:
     (tmp_path / name).touch()
     assert (await find(tmp_path, pattern="*")).as_text() == shown
 
@@ -165,7 +165,7 @@ def test_the_tool_can_be_offered_to_every_provider() -> None:
     assert check_tool(TOOL) == []
 
 
-def test_a_call_says_what_it_reads(tmp_path: Path) -> None:
+def test_effects_name_the_directory_that_is_read(tmp_path: Path) -> None:
     ctx = Context("1", Scope(), str(tmp_path))
     effects = list(resolve(TOOL.effects(Params("x"), ctx)))
     assert effects == [Effect("read", f"file:{tmp_path.resolve()}")]

@@ -18,7 +18,7 @@ def test_models_can_be_offered_it() -> None:
     ("action", "more"),
     [("config.get", {}), ("config.patch", {"raw": "{}"}), ("restart", {}), ("update.run", {})],
 )
-async def test_without_a_gateway_it_says_what_to_use(
+async def test_without_a_gateway_the_error_names_the_command_to_use(
     tmp_path: Path, action: str, more: dict[str, str]
 ) -> None:
     async with open_kit(tmp_path) as kit:
@@ -27,6 +27,6 @@ async def test_without_a_gateway_it_says_what_to_use(
         assert "it is for sessions of a gateway" in result.as_text()
 
 
-async def test_people_who_are_not_the_owner_do_not_have_it(tmp_path: Path) -> None:
+async def test_only_the_owner_has_the_gateway_tool(tmp_path: Path) -> None:
     async with open_kit(tmp_path, owner=False) as kit:
         assert "gateway" not in kit.run.tools

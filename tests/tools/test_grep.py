@@ -104,7 +104,7 @@ async def test_parameters_have_the_names_models_use(place: Path, params: dict[st
     assert (await grep(place, **params)).as_text() == "src/b.py:1: two = 2"
 
 
-async def test_the_limit_is_told_with_what_is_left(place: Path) -> None:
+async def test_a_reached_limit_is_reported_with_what_is_left(place: Path) -> None:
     result = await grep(place, pattern="o", limit=2)
     assert result.as_text() == (
         "a.txt:1: one\na.txt:2: two\n\n"
@@ -116,7 +116,7 @@ async def test_the_limit_is_told_with_what_is_left(place: Path) -> None:
     assert "[1 of 2 files; raise limit" in files.as_text()
 
 
-async def test_a_search_that_was_stopped_says_so(place: Path) -> None:
+async def test_a_stopped_search_is_reported(place: Path) -> None:
     (place / "many").write_text("same\n" * 3_000)
     result = await grep(place, pattern="same", limit=1)
     assert result.as_text() == (
@@ -207,7 +207,7 @@ async def test_no_text_can_pose_as_another_line(tmp_path: Path) -> None:
     assert len(text.splitlines()) == 1
 
 
-async def test_why_there_may_be_no_match_is_told(place: Path, tmp_path: Path) -> None:
+async def test_no_match_is_reported_with_possible_reasons(place: Path, tmp_path: Path) -> None:
     assert (await grep(place, pattern="nowhere")).as_text() == "[no matches]"
     narrow = await grep(place, pattern="two", glob="*.rs")
     assert narrow.as_text() == (
@@ -268,7 +268,7 @@ def test_the_tool_can_be_offered_to_every_provider() -> None:
     assert check_tool(TOOL) == []
 
 
-def test_a_call_says_what_it_reads(tmp_path: Path) -> None:
+def test_effects_name_what_is_read(tmp_path: Path) -> None:
     ctx = Context("1", Scope(), str(tmp_path))
     effects = list(resolve(TOOL.effects(Params("x"), ctx)))
     assert effects == [Effect("read", f"file:{tmp_path.resolve()}")]
@@ -293,7 +293,9 @@ async def test_lines_of_private_keys_are_not_shown(place: Path) -> None:
         {"pattern": "x", "type": "\ud800"},
     ],
 )
-async def test_what_no_program_can_be_given_is_refused(place: Path, params: dict[str, Any]) -> None:
+async def test_patterns_that_cannot_be_passed_to_a_program_are_refused(
+    place: Path, params: dict[str, Any]
+) -> None:
     result = await grep(place, **params)
     assert result.details["code"] == 400
 

@@ -21,7 +21,7 @@ def test_models_can_be_offered_it() -> None:
     assert check_tool(TOOL) == []
 
 
-async def test_outside_a_heartbeat_it_says_what_it_is_for(tmp_path: Path) -> None:
+async def test_outside_a_heartbeat_the_tool_is_refused_with_its_purpose(tmp_path: Path) -> None:
     async with open_kit(tmp_path) as kit:
         result = await kit.call("heartbeat_respond", PLAIN)
         assert result.is_error

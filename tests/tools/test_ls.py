@@ -78,7 +78,7 @@ async def test_a_directory_may_be_named_with_its_slash_to_go_on(tmp_path: Path) 
         assert names(await ls(tmp_path, after=after)) == ["dir-2/", "dir.3/"]
 
 
-async def test_nothing_to_list_says_so(tmp_path: Path) -> None:
+async def test_an_empty_directory_is_reported(tmp_path: Path) -> None:
     assert (await ls(tmp_path)).as_text() == "[empty directory]"
     (tmp_path / "a").touch()
     result = await ls(tmp_path, after="b")
@@ -90,7 +90,7 @@ async def test_nothing_to_list_says_so(tmp_path: Path) -> None:
     "name",
     ['a\n"b"', 'quote"d', "back\\slash", "tab\there", "\u202egnp.exe", "\x1b[31mred", "a\u2028b"],
 )
-async def test_no_name_can_pose_as_two_or_hide_what_it_is(tmp_path: Path, name: str) -> None:
+async def test_no_name_can_imitate_two_lines_or_hide_its_kind(tmp_path: Path, name: str) -> None:
     (tmp_path / name).touch()
     (tmp_path / "zz").touch()
     result = await ls(tmp_path)
@@ -99,7 +99,7 @@ async def test_no_name_can_pose_as_two_or_hide_what_it_is(tmp_path: Path, name: 
     assert result.as_text().replace("\n", "").isprintable()
 
 
-async def test_names_that_are_not_utf8_can_be_told_and_gone_on_from(tmp_path: Path) -> None:
+async def test_names_that_are_not_utf8_are_shown_and_work_as_cursor(tmp_path: Path) -> None:
     for raw in (b"a\xff", b"a\xfe", b"b"):
         os.close(os.open(os.fsencode(tmp_path) + b"/" + raw, os.O_CREAT))
     first = await ls(tmp_path, limit=1)
@@ -135,7 +135,7 @@ async def test_details_show_mode_size_time_and_where_links_point(
     assert {"path": ".", "shown": 3, "total": 3}.items() <= result.details.items()
 
 
-async def test_without_details_none_are_told(tmp_path: Path) -> None:
+async def test_without_details_only_names_are_shown(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     result = await ls(tmp_path)
     assert result.as_text() == '"a"'
@@ -151,7 +151,7 @@ async def test_the_details_of_a_page_are_those_of_its_names(tmp_path: Path) -> N
     assert result.as_text().endswith('"n3"\n\n[1 more; continue with after="n3"]')
 
 
-async def test_links_that_point_outside_are_told_but_not_followed(tmp_path: Path) -> None:
+async def test_links_to_the_outside_are_shown_but_not_followed(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc/passwd")
     (tmp_path / os.fsdecode(b"odd\xff")).symlink_to(os.fsdecode(b"\xfe"))
     lines = (await ls(tmp_path, details=True)).as_text().split("\n")
@@ -175,14 +175,14 @@ def test_a_file_that_went_away_has_no_details() -> None:
     "params",
     [{"after": "\ud800"}, {"limit": 0}, {"limit": 10_001}, {"path": ""}, {"path": "f"}, {"x": 1}],
 )
-async def test_what_cannot_be_listed_is_the_callers_mistake(
+async def test_a_path_that_cannot_be_listed_is_an_input_error(
     tmp_path: Path, params: dict[str, Any]
 ) -> None:
     (tmp_path / "f").touch()
     assert (await ls(tmp_path, **params)).details["code"] == 400
 
 
-async def test_what_is_outside_is_refused(tmp_path: Path) -> None:
+async def test_paths_outside_are_refused(tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to("/etc")
     for path in ("..", "/", "out", "~"):
         assert (await ls(tmp_path, path=path)).details["status"] == "blocked"
@@ -224,7 +224,7 @@ async def test_even_the_smallest_model_is_shown_a_name(tmp_path: Path) -> None:
     assert result.details["nextAfter"] == "a"
 
 
-def test_a_call_says_which_directory_it_reads(tmp_path: Path) -> None:
+def test_effects_name_the_directory_that_is_read(tmp_path: Path) -> None:
     ctx = Context("1", Scope(), str(tmp_path))
     assert list(resolve(TOOL.effects(Params(), ctx))) == [
         Effect("read", f"file:{tmp_path.resolve()}")

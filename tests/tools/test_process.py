@@ -49,7 +49,7 @@ async def process(kit: Toolkit, action: str, id_: str = "", **params: Any) -> Re
 
 
 async def poll_until(kit: Toolkit, id_: str, words: str) -> str:
-    """All that polls tell until the words are among it."""
+    """The output of polls until it contains the words."""
     told = ""
     async with asyncio.timeout(60):
         while words not in told:
@@ -61,7 +61,7 @@ async def poll_until(kit: Toolkit, id_: str, words: str) -> str:
 
 
 async def poll_to_end(kit: Toolkit, id_: str) -> Result:
-    """The poll that tells the end; its `aggregated` has what all of them told."""
+    """The poll that reports the end; its `aggregated` has the output of all of them."""
     told = ""
     async with asyncio.timeout(60):
         while True:
@@ -117,14 +117,14 @@ os.write(1, b"over\\r\\n")
 
 
 async def start_echo(kit: Toolkit, first: str = "", *, pty: bool) -> str:
-    """A program that asks its terminal for something and tells every byte it is sent."""
+    """A program that queries its terminal and prints every byte that it receives."""
     Path(kit.workspace, "echo.py").write_text(ECHO, encoding="utf-8")
     id_ = await start(kit, f"exec {sys.executable} echo.py '{first}'", pty=pty)
     await poll_until(kit, id_, "ready")
     return id_
 
 
-async def test_what_is_said_of_a_poll_is_what_it_waits_for(kit: Toolkit) -> None:
+async def test_messages_about_poll_describe_what_it_waits_for(kit: Toolkit) -> None:
     """It returns at new output, and does not claim to have waited for the end."""
     started = await kit.call("exec", {"command": "echo one; exec sleep 300", "background": True})
     assert "`process poll` shows new output and how it ended" in started.as_text()
@@ -148,7 +148,7 @@ def test_other_names_of_actions_are_not_offered() -> None:
 
 
 @table("action", ACTIONS)
-def test_the_description_says_what_each_action_does(action: str) -> None:
+def test_the_description_explains_each_action(action: str) -> None:
     assert f" {action}: " in TOOL.description
 
 
@@ -167,7 +167,7 @@ def test_calls_about_different_commands_do_not_wait_for_each_other(tmp_path: Pat
     assert not collide(effects("list"), effects("log", "a"))
 
 
-async def test_nothing_to_list_says_so(kit: Toolkit) -> None:
+async def test_an_empty_list_is_reported(kit: Toolkit) -> None:
     result = await process(kit, "list")
     assert result.as_text() == "No commands in the background."
     assert result.details == {"status": "completed", "sessions": []}
@@ -205,7 +205,7 @@ async def test_the_list_tells_running_and_finished_commands(kit: Toolkit, worksp
     assert (other["status"], other["timedOut"]) == ("completed", False)
 
 
-async def test_the_list_marks_what_is_special(kit: Toolkit) -> None:
+async def test_the_list_marks_special_commands(kit: Toolkit) -> None:
     shown = await start(kit, "cat", pty=True)
     detached = await start(kit, "sleep 60", detach=True)
     left = await start(kit, "sleep 60 >/dev/null 2>&1 & echo started")
@@ -223,7 +223,7 @@ async def test_the_list_marks_what_is_special(kit: Toolkit) -> None:
     await process(kit, "kill", detached)
 
 
-async def test_a_command_that_may_wait_for_input_is_told(
+async def test_a_command_that_may_wait_for_input_is_reported(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clawkit.process.command.INPUT_WAIT_S", 0.05)
@@ -253,7 +253,7 @@ async def test_a_long_or_hostile_command_is_one_short_line(kit: Toolkit) -> None
     assert id_ in line
 
 
-async def test_a_list_that_is_too_long_says_how_many_are_missing(commands: Supervisor) -> None:
+async def test_a_cut_list_states_how_many_are_missing(commands: Supervisor) -> None:
     for _ in range(12):
         await commands.start("gateway", plain(f"exit # {'x' * 200}"), "main", background=True)
     result = await ask(commands, Scope(context_window=2_000), "list")
@@ -264,7 +264,7 @@ async def test_a_list_that_is_too_long_says_how_many_are_missing(commands: Super
     assert note == f"[{12 - shown} more do not fit; clear or remove some of these]"
 
 
-async def test_the_commands_of_others_are_not_there(commands: Supervisor) -> None:
+async def test_commands_of_others_are_unknown(commands: Supervisor) -> None:
     owners = {"main": Scope(), "other": Scope(agent="other")}
     owners |= {"main/sub": Scope(session="sub", depth=1)}
     ids = {
@@ -290,9 +290,7 @@ async def test_a_command_in_the_foreground_cannot_be_steered(commands: Superviso
 
 
 @pytest.mark.parametrize("action", [each for each in ACTIONS if each != "list"])
-async def test_every_action_but_list_needs_a_command_that_is_there(
-    kit: Toolkit, action: str
-) -> None:
+async def test_every_action_but_list_needs_an_existing_command(kit: Toolkit, action: str) -> None:
     assert complaint(await process(kit, action)).startswith("sessionId: missing; use action list")
     assert "unknown command 'calm-nobody'" in complaint(await process(kit, action, "calm-nobody"))
 
@@ -336,7 +334,7 @@ async def test_the_list_is_about_all_commands(kit: Toolkit) -> None:
     assert said.startswith("sessionId: has no effect on list")
 
 
-async def test_empty_values_are_as_good_as_none(kit: Toolkit) -> None:
+async def test_empty_values_count_as_missing(kit: Toolkit) -> None:
     id_ = await start(kit, "cat")
     empty: dict[str, Any] = {"data": "", "text": "", "literal": "", "keys": [], "hex": []}
     empty |= {"eof": False, "screen": False, "bracketed": True, "timeout": 0, "signal": ""}
@@ -351,7 +349,7 @@ async def test_empty_values_are_as_good_as_none(kit: Toolkit) -> None:
     ("action", "hint"),
     [("pol", "did you mean poll?"), ("frobnicate", f"known: {', '.join(ACTIONS)}"), ("", "known:")],
 )
-async def test_an_unknown_action_is_told_with_those_there_are(
+async def test_an_unknown_action_is_an_error_that_lists_the_known_ones(
     kit: Toolkit, action: str, hint: str
 ) -> None:
     said = complaint(await process(kit, action, "x"))
@@ -382,7 +380,7 @@ async def test_a_rule_about_an_action_is_not_passed_by_another_name_of_it(
         assert (await process(kit, "poll", id_)).details["status"] == "running"
 
 
-async def test_a_poll_tells_only_what_is_new(kit: Toolkit) -> None:
+async def test_a_poll_returns_only_new_output(kit: Toolkit) -> None:
     id_ = await start(kit, "echo one; cat")
     assert await poll_until(kit, id_, "one\n") == "one\n"
     await process(kit, "write", id_, data="two\n")
@@ -417,7 +415,7 @@ async def test_a_poll_waits_for_output(kit: Toolkit, workspace: Path) -> None:
     assert (result.details["aggregated"], result.details["status"]) == ("through\n", "running")
 
 
-async def test_what_follows_output_at_once_is_told_with_it(
+async def test_a_poll_includes_output_that_follows_immediately(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clawkit.tools.process.GATHER_S", 15.0)
@@ -459,18 +457,18 @@ async def test_polls_of_two_commands_wait_side_by_side(kit: Toolkit, workspace: 
     assert told == ["first\n", "second\n"]
 
 
-async def test_what_only_moves_the_cursor_is_no_news(kit: Toolkit) -> None:
+async def test_cursor_movements_do_not_count_as_output(kit: Toolkit) -> None:
     id_ = await start(kit, r"printf '\033[2J\303'; sleep 0.5; printf '\251t\303\251\n'; cat")
     result = await process(kit, "poll", id_, timeout=20_000)
     assert result.details["aggregated"] == "été\n"
 
 
-async def test_what_stays_half_there_is_told_at_the_end(kit: Toolkit) -> None:
+async def test_an_incomplete_character_is_shown_at_the_end(kit: Toolkit) -> None:
     id_ = await start(kit, r"printf 'caf\303'")
     assert (await poll_to_end(kit, id_)).details["aggregated"] == "caf\ufffd"
 
 
-async def test_polls_that_give_nothing_ask_for_more_patience(kit: Toolkit) -> None:
+async def test_polls_without_output_advise_to_wait_longer(kit: Toolkit) -> None:
     id_ = await start(kit, "cat")
     polls = [await process(kit, "poll", id_) for _ in range(5)]
     assert [each.details["retryInMs"] for each in polls] == [5_000, 10_000, 30_000, 60_000, 60_000]
@@ -494,7 +492,7 @@ async def test_a_status_leaves_new_output_new(kit: Toolkit) -> None:
     assert (await process(kit, "status", id_)).details["aggregated"] == ""
 
 
-async def test_of_much_output_the_end_is_told_and_the_log_has_the_rest(kit: Toolkit) -> None:
+async def test_a_poll_shows_the_end_of_long_output_and_log_the_rest(kit: Toolkit) -> None:
     id_ = await start(kit, "seq 20000")
     async with asyncio.timeout(60):
         while (await process(kit, "status", id_)).details["status"] == "running":
@@ -523,7 +521,7 @@ async def test_news_fit_a_model_with_little_room(commands: Supervisor) -> None:
         assert "characters left out" not in result.as_text()
 
 
-async def test_an_end_that_a_poll_told_is_not_told_again(
+async def test_an_exit_reported_by_a_poll_is_not_reported_again(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The poll that tells the output tells the end, too.
@@ -614,7 +612,9 @@ async def test_the_pages_of_a_log_together_are_the_output(commands: Supervisor) 
     assert found == [str(number) for number in range(1, 3_001)]
 
 
-async def test_a_log_says_what_was_not_kept(kit: Toolkit, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_states_what_was_not_kept(
+    kit: Toolkit, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("clawkit.process.spool.MAX_FILE", 300_000)
     id_ = await start(kit, "seq 100000")
     dropped = (await poll_to_end(kit, id_)).details["droppedBytes"]
@@ -623,7 +623,7 @@ async def test_a_log_says_what_was_not_kept(kit: Toolkit, monkeypatch: pytest.Mo
     assert page.as_text().endswith("]\n[another 282.1 KB of output was not saved]")
 
 
-async def test_a_log_without_lines_says_so(kit: Toolkit) -> None:
+async def test_an_empty_log_is_reported(kit: Toolkit) -> None:
     id_ = await start(kit, "read line")
     assert (await process(kit, "log", id_)).as_text() == "(no output yet)"
     await process(kit, "write", id_, eof=True)
@@ -658,7 +658,7 @@ async def test_a_screen_needs_a_terminal_and_no_lines(kit: Toolkit) -> None:
     assert said == "screen: cannot be combined with offset or limit"
 
 
-async def test_what_is_written_is_read_until_the_end_of_input(kit: Toolkit) -> None:
+async def test_written_data_is_read_until_the_end_of_input(kit: Toolkit) -> None:
     id_ = await start(kit, "cat; echo over")
     sent = await process(kit, "write", id_, data="pass wörd\n")
     assert sent.as_text() == f"Sent 11 bytes to {id_}; use poll to see its output."
@@ -688,14 +688,14 @@ async def test_the_input_is_written_to_no_more_after_its_end(kit: Toolkit) -> No
         assert said == f"{id_} cannot be written to: its input is closed"
 
 
-async def test_what_has_ended_takes_no_input(kit: Toolkit) -> None:
+async def test_an_exited_command_takes_no_input(kit: Toolkit) -> None:
     id_ = await start(kit, "true")
     await poll_to_end(kit, id_)
     said = complaint(await process(kit, "write", id_, data="x"))
     assert said == f"{id_} has ended, so nothing can be sent to it; see its log"
 
 
-async def test_what_was_started_without_input_says_how_to_start_it(kit: Toolkit) -> None:
+async def test_writing_to_a_command_without_input_explains_how_to_start_it(kit: Toolkit) -> None:
     yielded = await kit.call("exec", {"command": "sleep 60", "yieldMs": 10})
     said = complaint(await process(kit, "submit", yielded.details["sessionId"]))
     assert said.endswith("it was started without background or pty, so its input is empty")
@@ -743,7 +743,7 @@ async def test_without_a_terminal_only_keys_that_are_bytes_are_sent(kit: Toolkit
     ("key", "instead"),
     [("C-c", "signal INT"), ("C-d", "write with eof"), ("C-z", "signal STOP")],
 )
-async def test_keys_that_mean_something_only_to_terminals_are_told(
+async def test_keys_that_need_a_terminal_get_a_warning(
     kit: Toolkit, key: str, instead: str
 ) -> None:
     id_ = await start_echo(kit, pty=False)
@@ -754,7 +754,7 @@ async def test_keys_that_mean_something_only_to_terminals_are_told(
     assert sent.as_text().endswith(f"\nWarning: {warning}")
 
 
-async def test_what_may_not_be_as_it_was_meant_is_told(kit: Toolkit) -> None:
+async def test_suspicious_keys_get_a_warning(kit: Toolkit) -> None:
     id_ = await start_echo(kit, pty=True)
     sent = await process(kit, "send-keys", id_, hex=["41", "zz"], keys=["Entr"])
     assert len(sent.details["warnings"]) == 2
@@ -798,7 +798,7 @@ CANNOT_BE_SENT: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("pty", [False, True])
-async def test_what_cannot_be_sent_is_the_callers_mistake(
+async def test_invalid_data_is_an_input_error(
     kit: Toolkit, pty: bool, subtests: pytest.Subtests
 ) -> None:
     for action, params, words in CANNOT_BE_SENT:
@@ -866,7 +866,7 @@ async def test_a_signal_is_sent_by_name_or_number(
     assert (await process(kit, "poll", id_)).details["aggregated"] == "caught\n"
 
 
-async def test_a_command_that_goes_on_after_a_signal_is_told_so(
+async def test_a_command_that_survives_a_signal_is_reported(
     kit: Toolkit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("clawkit.tools.process._FATAL_WAIT_S", 60.0)
@@ -886,13 +886,13 @@ async def test_a_command_that_goes_on_after_a_signal_is_told_so(
     [("TREM", "did you mean TERM?"), (0, "its number, 1 to 64"), (65, "its number, 1 to 64")]
     + [(each, "unknown signal") for each in ("-9", "9.5", "rm -rf /", "٣", "9" * 5000, "SIG")],
 )
-async def test_what_is_not_a_signal_is_not_sent(kit: Toolkit, given: str | int, hint: str) -> None:
+async def test_unknown_signals_are_not_sent(kit: Toolkit, given: str | int, hint: str) -> None:
     id_ = await start(kit, "sleep 60")
     assert hint in complaint(await process(kit, "kill", id_, signal=given))
     assert (await process(kit, "status", id_)).details["status"] == "running"
 
 
-async def test_what_a_command_left_running_can_be_ended(kit: Toolkit) -> None:
+async def test_leftover_processes_can_be_stopped(kit: Toolkit) -> None:
     id_ = await start(kit, "sleep 60 >/dev/null 2>&1 & echo $!")
     result = await poll_to_end(kit, id_)
     pid = int(result.details["aggregated"])
@@ -910,7 +910,7 @@ async def test_what_a_command_left_running_can_be_ended(kit: Toolkit) -> None:
     assert (again.details["status"], again.details["exitCode"]) == ("completed", 0)
 
 
-async def test_what_a_command_left_running_can_be_sent_a_signal(kit: Toolkit) -> None:
+async def test_leftover_processes_can_be_sent_a_signal(kit: Toolkit) -> None:
     id_ = await start(kit, "sleep 60 >/dev/null 2>&1 & echo $!")
     pid = int((await poll_to_end(kit, id_)).details["aggregated"])
     result = await process(kit, "kill", id_, signal="TERM")
@@ -921,7 +921,7 @@ async def test_what_a_command_left_running_can_be_sent_a_signal(kit: Toolkit) ->
             await asyncio.sleep(0.01)
 
 
-async def test_only_what_has_ended_is_cleared(kit: Toolkit) -> None:
+async def test_only_exited_commands_are_cleared(kit: Toolkit) -> None:
     id_ = await start(kit, "cat")
     said = complaint(await process(kit, "clear", id_))
     assert said == f"{id_} is still running; kill stops it, remove stops and removes it"
@@ -933,7 +933,7 @@ async def test_only_what_has_ended_is_cleared(kit: Toolkit) -> None:
     assert (await process(kit, "poll", id_)).details["code"] == 404
 
 
-async def test_what_runs_is_ended_when_it_is_removed(kit: Toolkit) -> None:
+async def test_removing_a_running_command_stops_it(kit: Toolkit) -> None:
     id_ = await start(kit, "echo $$; exec sleep 60")
     pid = int(await poll_until(kit, id_, "\n"))
     result = await process(kit, "remove", id_)
@@ -963,7 +963,7 @@ async def test_a_terminal_is_given_another_size(kit: Toolkit) -> None:
     )
 
 
-async def test_what_has_no_terminal_has_no_size(kit: Toolkit) -> None:
+async def test_resizing_needs_a_terminal(kit: Toolkit) -> None:
     id_ = await start(kit, "cat")
     said = complaint(await process(kit, "resize", id_, rows=30))
     assert said == f"{id_} has no terminal; start it with pty to have one"

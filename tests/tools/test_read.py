@@ -1,4 +1,4 @@
-"""read: what is in a file, page by page."""
+"""read: the content of a file, page by page."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_text_is_shown_as_it_is(tmp_path: Path, raw: bytes, text: str, tot
         (b"caf\xe9\n", {"encoding": "cp1252"}),
     ],
 )
-async def test_what_the_text_does_not_show_is_in_the_details(
+async def test_details_contain_what_the_text_does_not_show(
     tmp_path: Path, raw: bytes, details: dict[str, Any]
 ) -> None:
     (tmp_path / "f").write_bytes(raw)
@@ -132,7 +132,7 @@ async def test_the_path_has_the_names_models_use(tmp_path: Path, name: str) -> N
     assert result.as_text() == "here"
 
 
-async def test_offset_and_limit_choose_the_lines_and_a_notice_says_how_to_go_on(
+async def test_offset_and_limit_select_lines_and_a_notice_tells_how_to_continue(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "f").write_text(lines(10))
@@ -145,7 +145,7 @@ async def test_offset_and_limit_choose_the_lines_and_a_notice_says_how_to_go_on(
     assert (await read(tmp_path, limit=10)).as_text() == lines(10).rstrip()
 
 
-async def test_places_after_the_end_are_told(tmp_path: Path) -> None:
+async def test_offsets_after_the_end_get_a_notice(tmp_path: Path) -> None:
     (tmp_path / "f").write_text(lines(3))
     cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"offset": 4}, "[nothing at offset=4: the file has 3 lines]"),
@@ -176,9 +176,7 @@ async def test_places_after_the_end_are_told(tmp_path: Path) -> None:
         {"optional": "perhaps"},
     ],
 )
-async def test_parameters_that_mean_nothing_are_refused(
-    tmp_path: Path, params: dict[str, Any]
-) -> None:
+async def test_meaningless_parameters_are_refused(tmp_path: Path, params: dict[str, Any]) -> None:
     (tmp_path / "f").write_text("x")
     assert (await read(tmp_path, **params)).details["code"] == 400
 
@@ -361,7 +359,7 @@ async def test_heavy_text_comes_in_smaller_pages_instead_of_being_cut(tmp_path: 
         ),
     ],
 )
-async def test_how_a_text_was_decoded_is_told(tmp_path: Path, raw: bytes, text: str) -> None:
+async def test_the_encoding_of_a_text_is_reported(tmp_path: Path, raw: bytes, text: str) -> None:
     (tmp_path / "f").write_bytes(raw)
     assert (await read(tmp_path)).as_text() == text
 
@@ -427,7 +425,7 @@ async def test_a_hex_dump_comes_in_pages_too(tmp_path: Path, window: int | None)
 
 
 @pytest.mark.parametrize("path", ["missing", "dir", "../x", "/etc/passwd", "a\0b", "file://x/y"])
-async def test_what_cannot_be_read_is_the_callers_mistake(tmp_path: Path, path: str) -> None:
+async def test_a_path_that_cannot_be_read_is_an_input_error(tmp_path: Path, path: str) -> None:
     (tmp_path / "dir").mkdir()
     result = await read(tmp_path, path)
     assert result.is_error
@@ -487,7 +485,7 @@ async def test_an_at_sign_in_front_marks_a_file(tmp_path: Path) -> None:
     assert (await read(tmp_path, "@")).is_error
 
 
-async def test_no_other_name_leads_past_a_rule(tmp_path: Path) -> None:
+async def test_another_spelling_of_a_name_does_not_bypass_a_rule(tmp_path: Path) -> None:
     (tmp_path / "secret\u00a0plan").write_text("secret")
     (tmp_path / "secret").write_text("secret")
     (tmp_path / "open").write_text("open")
@@ -523,7 +521,7 @@ async def test_a_picture_is_shown_by_its_content(tmp_path: Path) -> None:
     assert raw.details["kind"] == "text"
 
 
-async def test_a_large_picture_is_scaled_and_the_factor_told(tmp_path: Path) -> None:
+async def test_a_large_picture_is_scaled_and_the_factor_reported(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(png(2_000, 1_000))
     result = await read(tmp_path)
     assert "image/png, 2000x1000 pixels, " in result.as_text()
@@ -726,7 +724,7 @@ async def test_a_page_that_begins_inside_a_key_shows_none_of_it(
     assert (await read(tmp_path)).as_text().startswith("before\n-----BEGIN")
 
 
-async def test_what_was_read_has_been_seen(tmp_path: Path) -> None:
+async def test_reading_records_the_version_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("one\n")
     run = make_run(tmp_path)
     await call(run, CallRequest("read", {"path": "f"}))
@@ -754,14 +752,14 @@ async def test_a_file_that_is_replaced_while_it_is_read_stays_the_one_that_was_o
     assert (await task).as_text() in ("old\nold", "new\nnew")
 
 
-async def test_a_file_that_gets_shorter_is_told() -> None:
+async def test_a_file_that_gets_shorter_is_reported() -> None:
     file = HeldFile(b"what is left\n")
     file.info = replace(file.info, size=100)
     result = await show_text(file, b"what is left\n", UTF8, FileView("f"))
     assert result.as_text() == "what is left\n\n[the file was truncated while it was being read]"
 
 
-def test_a_call_says_which_files_it_may_read(tmp_path: Path) -> None:
+def test_effects_name_the_files_that_may_be_read(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("f")
     ctx = Context("1", Scope(), str(tmp_path))
     resource = f"file:{tmp_path.resolve()}/f"

@@ -1,4 +1,4 @@
-"""session_status: who is running, where, with which model and tools."""
+"""session_status: agent, workspace, model and tools of a session."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_models_can_be_offered_it() -> None:
     assert check_tool(TOOL) == []
 
 
-async def test_the_card_tells_what_is_in_force() -> None:
+async def test_the_card_shows_agent_session_and_model() -> None:
     result = await status(Scope(agent="support", session="s1", sandboxed=True, depth=1))
     text = result.as_text()
     assert text.startswith(
@@ -84,7 +84,7 @@ async def test_the_card_of_a_real_run(tmp_path: Path) -> None:
     assert not os.path.exists(os.path.join(os.environ["CLAWKIT_HOME"], "sessions.sqlite"))
 
 
-async def test_a_run_without_tools_says_none() -> None:
+async def test_a_run_without_tools_shows_none() -> None:
     run = Run({"session_status": TOOL}, "/", services={InForce: InForce((), 3)})
     assert "tools none (3" in (await call(run, CallRequest("session_status"))).as_text()
 
@@ -98,7 +98,7 @@ async def test_the_current_session_has_three_names(key: str, name: str, session:
 
 
 @pytest.mark.parametrize(("key", "code"), [("other", 404), ("", 400)])
-async def test_without_a_store_another_session_is_not_there(key: str, code: int) -> None:
+async def test_without_a_store_other_sessions_are_unknown(key: str, code: int) -> None:
     result = await status(Scope(session="s1"), sessionKey=key)
     assert result.details["code"] == code
     assert key in result.details["error"]
@@ -121,7 +121,7 @@ def begin(store: SessionStore, name: str, agent: str = "main", **given: Any) -> 
     return store.get(made.id)
 
 
-async def test_another_session_of_the_agent_is_told_about(store: SessionStore) -> None:
+async def test_another_session_of_the_agent_can_be_shown(store: SessionStore) -> None:
     begin(store, "main")
     work = begin(store, "work")
     for name in ("work", work.key, work.id, work.id[:5]):
@@ -140,7 +140,7 @@ async def test_another_session_of_the_agent_is_told_about(store: SessionStore) -
         assert "tools" not in result.details
 
 
-async def test_what_the_store_knows_of_this_session_is_told(store: SessionStore) -> None:
+async def test_stored_facts_of_this_session_are_shown(store: SessionStore) -> None:
     begin(store, "main")
     result = await status(Scope(), {Sessions: store})
     assert "session main of agent main: about main\nmodel not set\ncontext 1,500 tokens\n" in (
@@ -149,7 +149,7 @@ async def test_what_the_store_knows_of_this_session_is_told(store: SessionStore)
     assert result.details["stateVersion"] == 3
 
 
-async def test_an_unknown_session_is_told_with_what_is_near(store: SessionStore) -> None:
+async def test_an_unknown_session_is_an_error_with_suggestions(store: SessionStore) -> None:
     begin(store, "work")
     result = await status(Scope(), {Sessions: store}, sessionKey="wrok")
     assert result.details["error"] == "there is no session 'wrok'; did you mean 'work'?"
@@ -194,7 +194,7 @@ async def test_sessions_that_may_not_be_seen_are_refused(store: SessionStore) ->
         ),
     ],
 )
-async def test_settings_say_what_may_be_seen(
+async def test_settings_decide_which_sessions_are_visible(
     store: SessionStore, config: str, scope: Scope, seen: bool
 ) -> None:
     begin(store, "two")
@@ -220,7 +220,7 @@ async def test_main_and_labels_are_names_too(store: SessionStore) -> None:
         assert result.details["sessionKey"] == key
 
 
-async def test_where_a_run_comes_from_is_told() -> None:
+async def test_the_origin_of_a_run_is_reported() -> None:
     sender = Sender(id="42", name="Ada", username="ada")
     scope = Scope(
         session="telegram:group:-1:topic:9", channel="telegram", account="bot", sender=sender
@@ -248,7 +248,7 @@ async def test_where_a_run_comes_from_is_told() -> None:
     assert "origin" not in (await status()).details
 
 
-async def test_another_session_tells_what_its_key_says(store: SessionStore) -> None:
+async def test_the_origin_of_another_session_comes_from_its_key(store: SessionStore) -> None:
     begin(store, "discord:channel:7:thread:8")
     begin(store, "work")
     scope = Scope(session="main", channel="telegram", account="bot")
@@ -260,7 +260,7 @@ async def test_another_session_tells_what_its_key_says(store: SessionStore) -> N
     assert not details.keys() & {"origin", "deliveryContext"}
 
 
-async def test_changes_are_told_to_the_model_and_to_programs(store: SessionStore) -> None:
+async def test_changes_are_reported_to_the_model_and_to_programs(store: SessionStore) -> None:
     begin(store, "main")
     result = await status(Scope(), {Sessions: store}, changesSince=1)
     assert result.as_text().endswith(
@@ -359,7 +359,7 @@ async def test_a_running_agent_tells_more(talking: dict[type, object]) -> None:
     assert result.details["active"] is True
 
 
-async def test_a_session_that_is_not_saved_has_a_whole_key(
+async def test_a_session_that_is_not_saved_has_a_complete_key(
     talking: dict[type, object], store: SessionStore
 ) -> None:
     class Unsaved(Talking):
@@ -394,7 +394,7 @@ async def test_a_model_is_chosen_and_given_up_again(talking: dict[type, object])
         ("fats", 400, "did you mean 'fast'?"),
     ],
 )
-async def test_a_model_that_cannot_be_had_changes_nothing(
+async def test_an_unusable_model_changes_nothing(
     talking: dict[type, object], model: str, code: int, message: str
 ) -> None:
     result = await status(Scope(), talking, model=model)

@@ -1,4 +1,4 @@
-"""sessions_history: what was said in a session."""
+"""sessions_history: the messages of a session."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def test_the_session_may_be_given_by_other_parameters(ground: Ground, name
     assert not (await ground.call(sessions_history, **given)).is_error
 
 
-async def test_messages_are_as_they_were_said(ground: Ground) -> None:
+async def test_messages_are_shown_unchanged(ground: Ground) -> None:
     made = ground.begin("main")
     ground.say(
         made,
@@ -121,7 +121,7 @@ async def test_messages_are_as_they_were_said(ground: Ground) -> None:
     }
 
 
-async def test_what_the_user_did_not_say_is_marked(ground: Ground) -> None:
+async def test_messages_not_written_by_the_user_are_marked(ground: Ground) -> None:
     made = ground.begin("main", "mine")
     ground.say(made, User((Text("done"),), source=Source("subagent", ("r1",))))
     messages = (await read(ground))["messages"]
@@ -245,7 +245,7 @@ async def test_a_session_that_may_not_be_seen_is_refused(ground: Ground) -> None
     assert not result.is_error
 
 
-async def test_an_unknown_session_is_told(ground: Ground) -> None:
+async def test_an_unknown_session_is_an_error(ground: Ground) -> None:
     ground.begin("work", "x")
     result = await ground.call(sessions_history, sessionKey="wrok")
     assert result.details["code"] == 404
@@ -257,7 +257,7 @@ async def test_a_session_that_is_not_stored_has_no_history(ground: Ground) -> No
     assert (details["messages"], details["totalMessages"]) == ([], 0)
 
 
-async def test_what_could_have_no_effect_is_refused(ground: Ground) -> None:
+async def test_parameters_without_effect_are_refused(ground: Ground) -> None:
     ground.begin("main", "hi")
     result = await ground.call(sessions_history, sessionKey="main", pendingBefore="3")
     assert "pendingBefore: not supported; pending messages" in result.as_text()

@@ -42,7 +42,7 @@ def test_models_can_be_offered_the_seeds_parameters() -> None:
     assert list(TOOL.offered["properties"]) == ["kinds", "limit", "activeMinutes", "messageLimit"]
 
 
-async def test_a_row_says_what_is_known(ground: Ground) -> None:
+async def test_a_row_shows_what_is_known(ground: Ground) -> None:
     main = ground.begin("main", "hello")
     made = ground.begin(
         "telegram:group:-1", "hi", "ho", parent=main.id, label="crew", updated_ms=5, version=7
@@ -246,7 +246,7 @@ async def test_active_only_shows_what_a_process_works_in(ground: Ground) -> None
     assert await names(ground, activeOnly=True) == []
 
 
-async def test_only_what_may_be_seen_is_listed_and_counted(ground: Ground) -> None:
+async def test_only_visible_sessions_are_listed_and_counted(ground: Ground) -> None:
     one = ground.begin("one")
     child = ground.begin("child", parent=one.id)
     ground.begin("grandchild", parent=child.id)
@@ -307,7 +307,7 @@ async def test_internal_sessions_are_hidden(ground: Ground) -> None:
     assert "agent:main:global" in {row["key"] for row in result.details["sessions"]}
 
 
-async def test_without_a_file_nothing_is_listed_and_none_is_made(
+async def test_without_a_file_nothing_is_listed_and_no_file_is_created(
     ground: Ground, tmp_path: Path
 ) -> None:
     assert await rows(ground) == []
@@ -325,7 +325,7 @@ async def test_without_a_file_nothing_is_listed_and_none_is_made(
         ("creatorId", "sessions have no owners"),
     ],
 )
-async def test_what_could_have_no_effect_is_refused(ground: Ground, name: str, why: str) -> None:
+async def test_parameters_without_effect_are_refused(ground: Ground, name: str, why: str) -> None:
     given: Any = {name: "x"}
     result = await ground.call(sessions_list, **given)
     assert result.details["code"] == 400

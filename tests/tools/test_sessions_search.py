@@ -1,4 +1,4 @@
-"""sessions_search: what was said in all sessions that a run may see."""
+"""sessions_search: messages of all sessions that a run may see."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_models_can_be_offered_it() -> None:
     assert check_tool(TOOL) == []
 
 
-async def test_a_match_says_where_it_is(ground: Ground) -> None:
+async def test_a_match_has_its_session_and_message(ground: Ground) -> None:
     made = ground.begin("work", "fix the login page")
     result = await ground.call(sessions_search, query='"login page" fix')
     assert result.details == {

@@ -75,7 +75,7 @@ async def test_the_plan_is_kept_and_each_call_replaces_it(tmp_path: Path) -> Non
         ),
     ],
 )
-async def test_a_plan_that_makes_no_sense_is_refused_and_the_old_one_stays(
+async def test_an_invalid_plan_is_refused_and_the_old_one_kept(
     tmp_path: Path, params: dict[str, Any], message: str
 ) -> None:
     async with open_kit(tmp_path, config=ON) as kit:
@@ -87,7 +87,7 @@ async def test_a_plan_that_makes_no_sense_is_refused_and_the_old_one_stays(
 
 
 @pytest.mark.parametrize("name", ["update_plan", "progress_card"])
-async def test_it_is_known_by_its_other_name(tmp_path: Path, name: str) -> None:
+async def test_the_alias_of_update_plan_works(tmp_path: Path, name: str) -> None:
     async with open_kit(tmp_path, config=ON) as kit:
         assert not (await kit.call(name, {"plan": [step("a")]})).is_error
 

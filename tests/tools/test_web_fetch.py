@@ -54,13 +54,13 @@ async def trying(workspace: Path, *answers: bytes, **settings: Any) -> AsyncIter
 
 
 def content(result: Result) -> str:
-    """What is between the markers."""
+    """The text between the markers."""
     text = result.as_text()
     assert text.count("<<<EXTERNAL_UNTRUSTED_CONTENT id=") == 1, text
     return text.partition("\n---\n")[2].rpartition("\n<<<END_EXTERNAL")[0]
 
 
-async def test_an_empty_response_is_said_to_be_empty(workspace: Path) -> None:
+async def test_an_empty_response_is_reported(workspace: Path) -> None:
     for type_, status, body in (
         ("text/html", 200, ""),
         ("text/html", 200, " \r\n"),
@@ -246,7 +246,9 @@ async def test_pages_cannot_leave_their_marks(workspace: Path) -> None:
             assert "<|im_start|>" not in text
 
 
-async def test_failures_say_what_the_server_said_and_are_not_cached(workspace: Path) -> None:
+async def test_failures_contain_the_answer_of_the_server_and_are_not_cached(
+    workspace: Path,
+) -> None:
     page = respond("<h1>Gone</h1><script>x()</script>", "text/html", status=410)
     long = respond("why " * 30_000, status=500)
     async with trying(workspace, page, long, respond(b"\0", "x/y", 503), respond("ok")) as fetch:
@@ -654,7 +656,7 @@ async def test_firecrawl_cannot_lead_to_pages_that_are_not_permitted(workspace: 
             assert "Seen" not in result.as_text()
 
 
-def test_hosts_that_would_match_nothing_are_refused() -> None:
+def test_host_patterns_that_match_nothing_are_refused() -> None:
     for bad in ("a.test:80", "http://a.test", "a.test/x", "me@a.test", "[::1]:80", "", "a b"):
         for key in ("allowedHostnames", "hostnameAllowlist", "blockedHostnames"):
             config = {"tools": {"web": {"fetch": {"ssrfPolicy": {key: [bad]}}}}}

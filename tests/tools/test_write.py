@@ -54,7 +54,7 @@ async def test_a_new_file_is_made_with_its_directories(tmp_path: Path) -> None:
     }
 
 
-async def test_a_file_is_replaced_and_the_difference_told(tmp_path: Path) -> None:
+async def test_a_file_is_replaced_and_the_difference_reported(tmp_path: Path) -> None:
     file = put(tmp_path, "a\nb\nc\n")
     file.chmod(0o750)
     result = await write(tmp_path, "a\nx\nc\n")
@@ -198,7 +198,7 @@ async def test_values_of_settings_files_are_neither_lost_nor_shown(
 
 
 class RottenDisk:
-    """A file system that loses the end of what is written."""
+    """A file system that loses the end of written files."""
 
     def __init__(self, files: LocalFileSystem) -> None:
         self._files = files
@@ -242,13 +242,13 @@ async def write_on(files: object, place: Path) -> Result:
     return await call(run, CallRequest("write", {"path": "file.txt", "content": "all of it\n"}))
 
 
-async def test_what_the_disk_holds_afterwards_is_checked(tmp_path: Path) -> None:
+async def test_the_written_content_is_checked(tmp_path: Path) -> None:
     result = await write_on(RottenDisk(LocalFileSystem(str(tmp_path))), tmp_path)
     assert result.details["code"] == 500
     assert "does not contain what was written" in result.as_text()
 
 
-async def test_what_someone_else_does_right_afterwards_is_told(tmp_path: Path) -> None:
+async def test_changes_by_others_right_afterwards_are_reported(tmp_path: Path) -> None:
     result = await write_on(Meddler(LocalFileSystem(str(tmp_path))), tmp_path)
     assert result.details["change"] == "created"
     assert "another process changed it" in result.as_text()

@@ -94,7 +94,7 @@ async def test_settings_have_an_effect(workspace: Path) -> None:
             assert details["message"] == "xAI did not answer within 1 s"
 
 
-async def test_what_is_wrong_is_said_before_anything_is_sent(workspace: Path) -> None:
+async def test_invalid_parameters_are_refused_before_anything_is_sent(workspace: Path) -> None:
     both = {"allowed_x_handles": ["a"], "excluded_x_handles": ["b"]}
     cases: list[tuple[dict[str, Any], str]] = [
         (both, "conflicting_x_handles"),
@@ -113,7 +113,7 @@ async def test_what_is_wrong_is_said_before_anything_is_sent(workspace: Path) ->
         assert server.asked == []
 
 
-async def test_it_is_offered_with_a_key_only(
+async def test_the_tool_is_offered_only_with_a_key(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def reason(config: dict[str, Any]) -> str:

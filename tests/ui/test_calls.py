@@ -40,7 +40,7 @@ PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n*** Add File: b.py\n+y\
         ({"command": "a\nb\x1b[2J"}, "a b [2J"),
     ],
 )
-def test_a_call_is_told_by_what_it_is_about(params: Any, words: str) -> None:
+def test_a_call_is_summarized_by_its_main_parameter(params: Any, words: str) -> None:
     assert summarize_params(params) == words
 
 
@@ -57,7 +57,7 @@ def test_a_call_is_told_by_what_it_is_about(params: Any, words: str) -> None:
         ({}, "", False),
     ],
 )  # fmt: skip
-def test_how_a_call_ended_is_told_when_it_matters(
+def test_the_outcome_of_a_call_is_shown_if_it_matters(
     event: dict[str, Any], words: str, failed: bool
 ) -> None:
     assert outcome(event) == words

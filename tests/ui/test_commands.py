@@ -147,7 +147,7 @@ async def made(workspace: Path) -> AsyncIterator[Made]:
         ("/tool", "Type `/tool NAME {json}`"),
     ],
 )
-async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> None:
+async def test_a_command_reports_what_it_did(made: Made, line: str, shown: str) -> None:
     assert shown in await made[1](line)
 
 
@@ -173,7 +173,7 @@ async def test_a_command_says_what_it_did(made: Made, line: str, shown: str) -> 
         ("/image gone.png", "No such file"),
     ],
 )
-async def test_what_makes_no_sense_is_refused(made: Made, line: str, words: str) -> None:
+async def test_invalid_commands_are_refused(made: Made, line: str, words: str) -> None:
     with pytest.raises(ClawkitError) as caught:
         await made[1](line)
     assert words in str(caught.value)
@@ -192,7 +192,7 @@ async def test_the_list_of_commands_has_two_columns(made: Made) -> None:
     assert all(row[start - 1] == " " for row in rows for start in starts)
 
 
-async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
+async def test_a_short_conversation_is_not_summarized(made: Made) -> None:
     talk, type_ = made
     await type_("hello")
     before = list(talk.agent.conversation.history)
@@ -206,7 +206,7 @@ async def test_what_is_not_worth_it_is_not_summed_up(made: Made) -> None:
     assert "nothing to summarize yet" in await type_("/compact")
 
 
-async def test_what_waits_and_a_model_without_a_key_are_described(workspace: Path) -> None:
+async def test_queued_messages_and_a_model_without_a_key_are_described(workspace: Path) -> None:
     provider = {
         "baseUrl": "http://127.0.0.1:9/v1",
         "api": "openai-completions",
@@ -295,7 +295,9 @@ async def test_a_model_that_sees_nothing_is_sent_no_picture(made: Made) -> None:
         ("hello /help", False),
     ],
 )
-async def test_messages_are_told_from_commands(made: Made, line: str, is_command: bool) -> None:
+async def test_messages_are_distinguished_from_commands(
+    made: Made, line: str, is_command: bool
+) -> None:
     assert made[0].is_command(line) == is_command
 
 
@@ -354,7 +356,7 @@ async def test_every_command_has_words_that_it_understands(made: Made) -> None:
         "/elevated on",
     ],
 )
-async def test_what_an_agent_runs_sets_nothing_for_a_person(
+async def test_commands_of_an_agent_change_no_settings_of_a_person(
     made: Made, monkeypatch: pytest.MonkeyPatch, line: str
 ) -> None:
     talk, type_ = made
@@ -387,7 +389,7 @@ RULE = {"tools": {"rules": [{"tool": "write", "effect": "ask"}]}}
         ('/tool write {"path": "made", "content": "x"}', RULE, "created"),
     ],
 )
-async def test_what_a_person_typed_is_not_asked_about(
+async def test_typed_commands_need_no_approval(
     workspace: Path, line: str, config: Any, shown: str
 ) -> None:
     person = Asked()
@@ -445,7 +447,7 @@ async def test_a_command_of_an_agent_does_not_count_as_typed_by_a_person(
         ('/tool exec {"command": "touch made", "background": true, "detach": true}', "typed"),
     ],
 )
-async def test_what_no_one_typed_or_leaves_the_sandbox_is_asked_about(
+async def test_commands_not_typed_or_leaving_the_sandbox_need_approval(
     workspace: Path, line: str, how: str
 ) -> None:
     person = Asked()

@@ -42,7 +42,7 @@ async def test_the_sandbox_is_named_once_it_is_known(workspace: Path, backend: s
         ({}, {"mode": "deny"}, "no commands", ""),
     ],
 )
-async def test_no_sandbox_is_said_as_plainly(
+async def test_a_missing_sandbox_is_stated_plainly(
     workspace: Path, sandbox: dict[str, str], execution: dict[str, str], words: str, reason: str
 ) -> None:
     config = {"agents": {"defaults": {"sandbox": sandbox}}, "tools": {"exec": execution}}

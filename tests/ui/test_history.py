@@ -35,7 +35,7 @@ def test_secrets_are_not_kept(tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8") == '"early ***"\n"late ***"\n'
 
 
-def test_a_file_that_is_not_a_history_does_no_harm(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_history_is_ignored(tmp_path: Path) -> None:
     file = tmp_path / "history"
     file.write_bytes(b'\xff\xfe\n{"a": 1}\nnot json\n"good"\n3\n')
     assert list(InputHistory(str(file)).load_history_strings()) == ["good"]
@@ -57,7 +57,7 @@ def test_lines_are_not_added_to_a_file_that_others_can_write(tmp_path: Path) -> 
     assert list(InputHistory(str(file)).load_history_strings()) == []
 
 
-def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
+def test_the_size_of_the_history_is_limited(tmp_path: Path) -> None:
     file = tmp_path / "history"
     file.write_text("".join(f'"{n}"\n' for n in range(MAX_KEPT + 50)), encoding="utf-8")
     assert next(iter(InputHistory(str(file)).load_history_strings())) == str(MAX_KEPT + 49)

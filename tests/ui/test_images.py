@@ -62,5 +62,5 @@ def test_iterm_is_sent_the_file() -> None:
         (Image("A" * (MAX_SHOWN * 2), "image/png"), "iterm"),
     ],
 )
-def test_what_cannot_be_shown_is_not_sent(picture: Image, protocol: Any) -> None:
+def test_images_that_cannot_be_shown_are_not_sent(picture: Image, protocol: Any) -> None:
     assert draw_image(picture, protocol) == ""

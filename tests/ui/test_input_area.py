@@ -259,7 +259,7 @@ async def test_a_question_is_repeated_below_what_is_printed_after_it(terminal: T
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
-async def test_a_key_between_two_questions_is_in_the_way_of_neither(
+async def test_a_key_between_two_questions_answers_neither(
     terminal: Terminal, is_asked: bool
 ) -> None:
     questions = terminal.prompt.questions

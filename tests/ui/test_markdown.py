@@ -50,7 +50,7 @@ def test_blocks_are_the_text(text: str) -> None:
 
 
 @given(TEXTS)
-def test_what_is_not_complete_is_the_rest(text: str) -> None:
+def test_incomplete_blocks_remain_in_the_rest(text: str) -> None:
     blocks = Blocks()
     assert "".join(blocks.feed(text)) + blocks.rest == text
 

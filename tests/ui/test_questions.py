@@ -140,7 +140,7 @@ async def test_an_answer_that_lasts_is_only_marked_by_its_letter() -> None:
     assert (await asked).extent == "program"
 
 
-async def test_what_was_typed_before_the_question_could_be_seen_does_not_count() -> None:
+async def test_keys_typed_before_the_question_was_visible_do_not_count() -> None:
     person = Person()
     asked = person.ask()
     await person.until(lambda: person.questions.current is not None)
@@ -155,7 +155,9 @@ async def test_what_was_typed_before_the_question_could_be_seen_does_not_count()
 @pytest.mark.parametrize(
     ("who", "told"), [(("main", "main"), False), (("main", "s1"), True), (("ops", "main"), True)]
 )
-async def test_only_another_agent_is_told(who: tuple[str, str], told: bool) -> None:
+async def test_the_agent_is_shown_only_if_it_is_another_one(
+    who: tuple[str, str], told: bool
+) -> None:
     person = Person()
     person.questions.scope = lambda: Scope(*who)
     asked = person.ask()
@@ -178,7 +180,7 @@ async def test_the_command_and_the_reason_stand_right_above_the_choices() -> Non
     asked.cancel()
 
 
-async def test_a_reason_is_told() -> None:
+async def test_a_reason_is_part_of_the_answer() -> None:
     person = Person()
     asked = person.ask()
     await person.ready()

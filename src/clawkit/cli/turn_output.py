@@ -124,7 +124,7 @@ class PlainOutput(TurnOutput):
                 if self._is_live:
                     self._write(self._as_text(printable(text)))
             case events.AnswerStored(message=message):
-                # A pipe gets only complete answers: a voided one must not be in it.
+                # A pipe gets only complete answers: not one that was restarted.
                 if not self._is_live and message.text.strip():
                     self._write(message.text)
                 elif not self._streamed:

@@ -56,7 +56,7 @@ class Confiner:
     """
 
     def __init__(self) -> None:
-        self._holds_by_key: dict[object, int] = {}
+        self._rulesets: dict[object, int] = {}
 
     def start(
         self,
@@ -120,10 +120,10 @@ class Confiner:
     def _recall(self, key: object, make: Callable[[], int]) -> int:
         """The ruleset for a key, made if needed. The key says what the paths led to before that: if
         they change in the meantime, the next command has another key."""
-        known = self._holds_by_key.pop(key, None)
-        self._holds_by_key[key] = known = make() if known is None else known
-        while len(self._holds_by_key) > _MAX_RULES:
-            os.close(self._holds_by_key.pop(next(iter(self._holds_by_key))))
+        known = self._rulesets.pop(key, None)
+        self._rulesets[key] = known = make() if known is None else known
+        while len(self._rulesets) > _MAX_RULES:
+            os.close(self._rulesets.pop(next(iter(self._rulesets))))
         return known
 
 

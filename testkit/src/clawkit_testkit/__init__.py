@@ -1,1 +1,1 @@
-"""A scripted model server for tests of agents; `clawkit.testing` offers what is in here."""
+"""A scripted model server for tests of agents; `clawkit.testing` exports its names."""

@@ -150,7 +150,7 @@ def drop() -> Broken:
 
 
 def hang(after: int = 0, answer: Saying = _WORDS) -> Broken:
-    """Sends the headers and so many pieces, and then nothing."""
+    """Sends the headers and the given number of pieces, and then nothing."""
     return Broken(answer, "silence", after)
 
 

@@ -62,29 +62,29 @@ def test_words_are_decoded(subtests: pytest.Subtests) -> None:
             _words_are_decoded(text, expected)
 
 
-def _commands_are_put_together(text: str, expected: str) -> None:
+def _commands_are_combined(text: str, expected: str) -> None:
     assert show_script(parse(text)) == expected
 
 
-def test_commands_are_put_together(subtests: pytest.Subtests) -> None:
+def test_commands_are_combined(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = SHAPES
     for text, expected in cases:
         with subtests.test(text=text, expected=expected):
-            _commands_are_put_together(text, expected)
+            _commands_are_combined(text, expected)
 
 
-def _everything_else_is_in_doubt(text: str, code: str, at: int) -> None:
+def _unsupported_syntax_is_in_doubt(text: str, code: str, at: int) -> None:
     found = doubt(text)
     assert (found.code, found.at) == (code, at)
     assert found.reason.isprintable()
     assert not found.reason.endswith(".")
 
 
-def test_everything_else_is_in_doubt(subtests: pytest.Subtests) -> None:
+def test_unsupported_syntax_is_in_doubt(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = DOUBTS
     for text, code, at in cases:
         with subtests.test(text=text, code=code, at=at):
-            _everything_else_is_in_doubt(text, code, at)
+            _unsupported_syntax_is_in_doubt(text, code, at)
 
 
 def test_a_word_has_its_position() -> None:
@@ -116,7 +116,7 @@ def test_texts_side_by_side_are_one_part() -> None:
     assert only("\"\"''").words[0].parts == (LiteralText(""),)
 
 
-def test_a_quoted_nothing_beside_a_variable_stays() -> None:
+def test_an_empty_quote_beside_a_variable_is_kept() -> None:
     assert only('""$x').words[0].parts == (LiteralText(""), Variable("x", False))
     assert only('"$x"').words[0].parts == (Variable("x", True),)
     assert only('"$x"').words[0].literal is None
@@ -161,7 +161,7 @@ def test_nesting_has_a_limit(opening: str, closing: str) -> None:
         assert found.at // len(opening) == MAX_DEPTH
 
 
-def test_what_stands_side_by_side_is_not_nested() -> None:
+def test_adjacent_constructs_do_not_count_as_nested() -> None:
     assert len(parse("(a);" * 200).chains) == 200
     assert parse("if a;then b;" + "elif c;then d;" * 200 + "fi")
 
@@ -180,12 +180,12 @@ def test_what_stands_side_by_side_is_not_nested() -> None:
         ("a " + "{b,c}{b,c} " * (MAX_CHOSEN_WORDS // 4), "{b,c}"),
     ],
 )
-def test_there_is_a_limit_to_everything(fits: str, more: str) -> None:
+def test_every_construct_has_a_size_limit(fits: str, more: str) -> None:
     assert parse(fits + '"' * fits.count('"'))
     assert doubt(fits + more).code == "long"
 
 
-def test_braces_become_only_so_many_words() -> None:
+def test_the_number_of_words_from_braces_is_limited() -> None:
     choices = ",".join("a" * MAX_CHOICES)
     assert len(only(f"{{{choices}}}").words) == MAX_CHOICES
     assert doubt(f"{{{choices},a}}").code == "brace"

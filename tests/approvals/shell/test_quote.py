@@ -22,11 +22,11 @@ NASTY = st.text(
 )
 
 
-def _quotes_stand_only_where_they_are_needed(value: str, expected: str) -> None:
+def _only_words_that_need_it_are_quoted(value: str, expected: str) -> None:
     assert quote(value) == expected
 
 
-def test_quotes_stand_only_where_they_are_needed(subtests: pytest.Subtests) -> None:
+def test_only_words_that_need_it_are_quoted(subtests: pytest.Subtests) -> None:
     cases: Iterable[Any] = [
         ("git", "git"),
         ("/usr/bin/git", "/usr/bin/git"),
@@ -47,7 +47,7 @@ def test_quotes_stand_only_where_they_are_needed(subtests: pytest.Subtests) -> N
     ]
     for value, expected in cases:
         with subtests.test(value=value, expected=expected):
-            _quotes_stand_only_where_they_are_needed(value, expected)
+            _only_words_that_need_it_are_quoted(value, expected)
 
 
 def test_no_word_of_the_shell_is_left_bare() -> None:
@@ -72,7 +72,7 @@ def test_bash_reads_back_what_was_quoted(values: list[str]) -> None:
 
 
 @given(NASTY.filter(str.isprintable))
-def test_what_was_quoted_is_understood(value: str) -> None:
+def test_quoted_text_is_parsed_back(value: str) -> None:
     (command,) = parse(f"a {quote(value)}").chains[0].first.commands
     assert isinstance(command, Simple)
     assert command.words[1].literal == value

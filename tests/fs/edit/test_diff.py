@@ -47,7 +47,7 @@ def patch(before: str, diff: str) -> str:
 
 
 @given(TEXTS, TEXTS)
-def test_a_diff_leads_from_one_text_to_the_other(before: str, after: str) -> None:
+def test_applying_a_diff_gives_the_new_text(before: str, after: str) -> None:
     diff = diff_texts(before, after)
     assert patch(before, diff.text) == after
     assert (diff.first_line == 0) == (before == after)
@@ -69,13 +69,13 @@ def test_a_hunk_has_three_lines_of_context_and_its_numbers() -> None:
     )
 
 
-def test_changes_far_from_each_other_are_told_apart() -> None:
+def test_distant_changes_are_separate_hunks() -> None:
     before = "".join(f"{n}\n" for n in range(100))
     after = before.replace("10\n", "x\n").replace("80\n", "y\n")
     assert diff_texts(before, after).text.count("@@ -") == 2
 
 
-def test_a_missing_line_end_is_told() -> None:
+def test_a_missing_line_end_is_marked() -> None:
     assert diff_texts("a", "a\n").text == f"@@ -1 +1 @@\n-a\n{NO_END}\n+a"
 
 

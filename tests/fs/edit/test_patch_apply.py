@@ -205,7 +205,7 @@ def test_line_numbers_and_headings_of_diff_are_not_relied_on() -> None:
     assert patched("a\nb\n", "@@ -1 +1 @@ b\n-a\n+A") == "A\nb\n"
 
 
-def test_line_numbers_alone_are_no_place() -> None:
+def test_line_numbers_alone_do_not_locate_a_chunk() -> None:
     assert "has line numbers but no old lines" in refusal("a\nb\n", "@@ -1,0 +2 @@ a\n+x")
     assert patched("", "@@ -0,0 +1 @@\n+x") == "x\n"
 
@@ -258,7 +258,7 @@ def test_lines_that_lost_the_mark_of_context_move_no_others() -> None:
     assert patched(text, patch) == text.replace("b", "c")
 
 
-def test_an_indentation_that_cannot_be_told_is_refused() -> None:
+def test_an_ambiguous_indentation_is_refused() -> None:
     words = refusal("  a\n      b\n", "@@\n a\n b\n+c")
     assert "only if indentation is ignored" in words
     assert "how to indent 'c' is unclear" in words
@@ -268,7 +268,7 @@ def test_an_indentation_that_cannot_be_told_is_refused() -> None:
 # What is told when nothing fits
 
 
-def test_a_chunk_without_a_place_is_told_with_the_nearest_one() -> None:
+def test_a_chunk_that_does_not_match_is_an_error_with_the_nearest_lines() -> None:
     text = "def foo():\n    return 1\n\ndef bar():\n    return 2\n"
     words = refusal(text, "@@ def bar():\n-    retrun 2\n+    return 3")
     assert "'f': chunk 1 (line 3 of the patch) does not match" in words
@@ -277,19 +277,19 @@ def test_a_chunk_without_a_place_is_told_with_the_nearest_one() -> None:
     assert "'    return 2'" in words
 
 
-def test_missing_context_is_told_with_the_nearest_line() -> None:
+def test_missing_context_is_an_error_with_the_nearest_line() -> None:
     words = refusal("def foo():\n    pass\n", "@@ def fo():\n-    pass")
     assert "has the context 'def fo():', which is not a line of the file" in words
     assert "The closest match is line 1" in words
 
 
-def test_only_some_of_many_lines_are_told_and_long_ones_are_cut() -> None:
+def test_errors_show_only_some_lines_and_cut_long_ones() -> None:
     words = refusal("a\n", "@@\n" + "\n".join(f"-{'y' * 500}{n}" for n in range(20)))
     assert "and 12 more" in words
     assert len(words) < 4_000
 
 
-def test_what_is_told_of_the_file_goes_through_the_caller() -> None:
+def test_quoted_lines_are_masked_by_the_caller() -> None:
     (section,) = parse("*** Begin Patch\n*** Update File: f\n-token=abd\n*** End Patch")
     with pytest.raises(ToolInputError) as refused:
         apply_chunks("token=abc\n", section.chunks, "f", show=lambda line: line.replace("c", "*"))
@@ -312,7 +312,7 @@ def test_ten_thousand_chunks_find_their_places_in_a_long_file() -> None:
     assert patched("\n".join(lines), "\n".join(patch)) == "\n".join(expected)
 
 
-def test_what_would_take_too_long_is_refused() -> None:
+def test_patches_that_would_take_too_long_are_refused() -> None:
     assert "has 2,000,002 lines" in refusal("\n" * 2_000_001, "@@\n-x")
     many = "\n".join(f"@@ {n}" for n in range(40_000))
     assert "too many for a patch" in refusal("\n" * 1_000_000, f"{many}\n-x")

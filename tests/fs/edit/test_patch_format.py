@@ -71,7 +71,7 @@ def test_wrapping_and_blank_lines_around_a_patch_do_not_matter(subtests: pytest.
             ]
 
 
-def test_what_is_not_a_patch_is_refused_with_its_line(subtests: pytest.Subtests) -> None:
+def test_an_invalid_patch_is_refused_with_its_line(subtests: pytest.Subtests) -> None:
     for text, words in [
         ("", "the patch is empty"),
         (" \n\t\n", "the patch is empty"),
@@ -113,7 +113,7 @@ def test_the_first_chunk_needs_no_header_and_empty_lines_are_blank_context() -> 
     assert chunks_of("-a", "", "+b", " c") == (Chunk(1, 3, (), ("-a", " ", "+b", " c")),)
 
 
-def test_blank_lines_before_and_between_headers_mean_nothing() -> None:
+def test_blank_lines_before_and_between_headers_are_ignored() -> None:
     assert chunks_of("", "@@ class A", "", "@@ def f", "-x") == (
         Chunk(1, 4, ("class A", "def f"), ("-x",)),
     )
@@ -171,7 +171,7 @@ def test_paths_are_plain_ones_so_that_everybody_reads_them_alike() -> None:
     assert paths_of(parse(text)) == ("/tmp/a b", "./~x")
 
 
-def test_limits_are_told() -> None:
+def test_exceeded_limits_are_errors() -> None:
     assert "larger than 8 MB" in refusal("x" * (patch.MAX_CHARS + 1))
     assert "more than 500,000 lines" in refusal("\n" * patch.MAX_LINES)
     many = [f"*** Delete File: {n}" for n in range(patch.MAX_FILES + 1)]
@@ -183,5 +183,5 @@ def test_limits_are_told() -> None:
 @pytest.mark.parametrize(
     "text", ["--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "diff --git a/x b/x\n"]
 )
-def test_a_unified_diff_is_told_apart(text: str) -> None:
+def test_a_unified_diff_is_recognized(text: str) -> None:
     assert "this is a unified diff" in refusal(text)

@@ -61,7 +61,7 @@ def test_line_ends_of_the_caller_do_not_matter(
 
 
 @given(MESSY, MESSY, MESSY, st.booleans())
-def test_nothing_outside_of_the_told_places_changes(
+def test_nothing_outside_the_replaced_ranges_changes(
     text: str, old: str, new: str, every: bool
 ) -> None:
     try:
@@ -158,9 +158,7 @@ def test_files_keep_their_encoding_and_mark(
 
 @given(st.binary(max_size=60), MESSY, st.lists(st.tuples(MESSY, MESSY), min_size=1, max_size=3))
 @settings(max_examples=40, deadline=None)
-def test_edits_that_fail_leave_the_bytes_alone(
-    raw: bytes, text: str, edits: list[tuple[str, str]]
-) -> None:
+def test_failing_edits_change_no_bytes(raw: bytes, text: str, edits: list[tuple[str, str]]) -> None:
     before = text.encode() + raw
     with tempfile.TemporaryDirectory() as place:
         file = Path(place, "file.txt")

@@ -85,7 +85,7 @@ OVERLOOKED = [
 ]
 
 
-def test_a_difference_that_does_not_matter_is_overlooked_and_told(
+def test_minor_differences_are_tolerated_and_reported(
     subtests: pytest.Subtests,
 ) -> None:
     for text, old, new, expected, what in OVERLOOKED:
@@ -171,7 +171,7 @@ def test_an_exact_place_wins_over_others_that_are_alike() -> None:
     assert (outcome.text, overlooked(outcome)) == ("“a”\nb\n", "")
 
 
-def test_half_of_a_character_is_not_a_place() -> None:
+def test_half_of_a_character_does_not_match() -> None:
     assert "is not in" in refuse("ﬁn", ("if", "x"), ("in", "y"))
     assert "is not in" in refuse("cafe\u0301", ("cafe\u0300", "x"))
     assert "is not in" in refuse("xﬁ", ("xf\u200b", "y"))
@@ -203,7 +203,7 @@ def test_edits_that_overlap_are_named() -> None:
     assert told.startswith("edits[1] and edits[2] overlap in line 2")
 
 
-def test_everything_that_does_not_fit_is_told_at_once() -> None:
+def test_all_edits_that_do_not_match_are_reported_at_once() -> None:
     told = refuse("aa b", ("z", "1"), ("a", "2"), ("b", "3"), ("y", "4"))
     assert [line.split()[0] for line in told.split("\n") if line.startswith("edits")] == [
         "edits[0].oldText",
@@ -212,7 +212,7 @@ def test_everything_that_does_not_fit_is_told_at_once() -> None:
     ]
 
 
-def test_a_great_many_edits_that_do_not_fit_are_not_all_told() -> None:
+def test_only_some_of_many_edits_that_do_not_match_are_reported() -> None:
     told = refuse("a", *((f"{n} is not there", "x") for n in range(1_000)))
     assert told.count("is not in 'a.py'") == 20
 
@@ -240,7 +240,7 @@ CODE = "import os\n\n\ndef area(width, height):\n    return width * height\n\n\n
          "line 4 differs: expected 'def area(width, length):', found 'def area(width, height):'"),
     ],
 )  # fmt: skip
-def test_the_nearest_place_is_told_with_the_kind_of_difference(old: str, kind: str) -> None:
+def test_the_error_shows_the_nearest_match_and_the_kind_of_difference(old: str, kind: str) -> None:
     told = refuse(CODE, (old, "x"))
     assert kind in told
     assert "The closest match is line 4" in told
@@ -252,7 +252,7 @@ def test_other_kinds_of_difference_are_named() -> None:
     assert "in whitespace" in refuse("  aaaa\n    bbbb\n  cccc\n", ("aaaa\nbbbb\ncccc", "x"))
 
 
-def test_at_most_three_places_are_told_and_long_lines_cut() -> None:
+def test_at_most_three_matches_are_listed_and_long_lines_cut() -> None:
     text = "".join(f"value_{n} = {'compute ' * 30}\n" for n in range(50))
     told = refuse(text, (f"value_x = {'compute ' * 29}", "x"))
     shown = [line for line in told.split("\n") if line[:1].isdigit()]
@@ -261,11 +261,11 @@ def test_at_most_three_places_are_told_and_long_lines_cut() -> None:
     assert all(len(line) <= 130 for line in shown)
 
 
-def test_a_text_unlike_anything_says_so() -> None:
+def test_a_text_unlike_anything_in_the_file_is_an_error() -> None:
     assert "Nothing in it is similar" in refuse(CODE, ("zzzz qqqq", "x"))
 
 
-def test_what_is_told_of_the_file_goes_through_the_filter() -> None:
+def test_quoted_lines_go_through_the_filter() -> None:
     def show(line: str) -> str:
         return line.replace("hunter2", "***")
 
@@ -284,7 +284,7 @@ def test_a_mask_in_the_old_text_is_explained() -> None:
     assert "leave that part out" in told
 
 
-def test_lines_of_private_keys_are_not_told() -> None:
+def test_lines_of_private_keys_are_not_quoted() -> None:
     body = "MIIEpAIBAAKCAQEA1234567890"
     text = f"-----BEGIN RSA PRIVATE KEY-----\n{body}\n-----END RSA PRIVATE KEY-----\n"
     told = refuse(text, (f"-----BEGIN RSA PRIVATE KEY-----\n{body[:-4]}x", "x"))

@@ -77,7 +77,7 @@ async def test_hits_are_in_order_of_path_and_line(make: Make) -> None:
     assert (found.total, found.stopped) == (5, "")
 
 
-async def test_files_and_counts_can_be_had_alone(make: Make) -> None:
+async def test_a_search_can_return_only_files_or_counts(make: Make) -> None:
     files = await make().grep(Grep("[bg]a|beta", path="a.txt", output="files"))
     assert [(each.path, each.lines) for each in files.hits] == [("a.txt", ())]
     counts = await make().grep(Grep("a", globs=("*.txt", "*.md"), output="count"))
@@ -185,13 +185,13 @@ async def test_a_line_ends_before_either_kind_of_line_end(
 
 
 @pytest.mark.parametrize("pattern", ["-v", "--files", "-e", "--pre=/bin/sh", "--", "-"])
-async def test_no_pattern_is_taken_for_an_option(make: Make, place: Path, pattern: str) -> None:
+async def test_patterns_are_never_read_as_options(make: Make, place: Path, pattern: str) -> None:
     (place / "options.txt").write_text(f"x\n{pattern} x\n")
     found = await make().grep(Grep(pattern, path="options.txt"))
     assert [line.number for line in found.hits[0].lines] == [2]
 
 
-async def test_no_name_is_taken_for_an_option(make: Make, place: Path) -> None:
+async def test_names_are_never_read_as_options(make: Make, place: Path) -> None:
     (place / "--files").write_text("beta\n")
     assert paths(await make().grep(Grep("beta", path="--files"))) == ["--files"]
     assert (await make().find(Find("--files"))).paths == ("--files",)
@@ -230,7 +230,7 @@ async def test_paths_are_those_that_the_file_tools_take(make: Make, place: Path)
 
 
 @held
-async def test_what_lies_outside_the_workspace_is_told_by_its_whole_path(
+async def test_matches_outside_the_workspace_have_absolute_paths(
     place: Path, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
@@ -252,7 +252,7 @@ async def test_links_are_never_followed(make: Make, place: Path, tmp_path: Path)
             await make().grep(Grep("SECRET", path=path))
 
 
-async def test_files_with_several_names_are_as_if_they_were_not_there(
+async def test_files_with_several_hard_links_are_not_searched(
     make: Make, place: Path, tmp_path: Path
 ) -> None:
     os.link(tmp_path / "outside" / "f", place / "hard")
@@ -268,7 +268,7 @@ async def test_files_with_several_names_are_as_if_they_were_not_there(
         await make().grep(Grep("SECRET", path="hard"))
 
 
-async def test_files_that_may_not_be_shown_are_as_if_they_were_not_there(make: Make) -> None:
+async def test_files_that_may_not_be_shown_are_left_out_without_a_trace(make: Make) -> None:
     def admit(path: str) -> bool:
         return not path.startswith("src/")
 
@@ -285,14 +285,14 @@ async def test_files_that_may_not_be_shown_are_as_if_they_were_not_there(make: M
     assert few.paths == every[1:3]
 
 
-async def test_what_was_searched_in_vain_is_told(make: Make) -> None:
+async def test_a_search_without_matches_reports_what_was_searched(make: Make) -> None:
     found = await make().grep(Grep("nowhere", globs=("*.txt",)))
     assert found.searched == Searched(1, 0, 0, True)
     assert (await make().grep(Grep("beta", globs=("*.xyz",)))).searched == Searched(0, 0, 0, True)
     assert (await make().grep(Grep("nowhere", path="a.txt"))).searched is None
 
 
-async def test_everything_may_be_read_where_nothing_is_held(place: Path, tmp_path: Path) -> None:
+async def test_without_a_limit_everything_can_be_searched(place: Path, tmp_path: Path) -> None:
     os.link(tmp_path / "outside" / "f", place / "hard")
     search = LocalSearch(LocalFileSystem(str(place), workspace_only=False), str(place))
     found = await search.grep(Grep("SECRET", path=str(tmp_path)))
@@ -326,7 +326,7 @@ async def test_many_matches_stop_the_search(make: Make, place: Path) -> None:
     assert (found.total, found.stopped) == (999, "")
 
 
-async def test_a_binary_file_is_told_when_it_was_asked_for(make: Make, place: Path) -> None:
+async def test_a_binary_file_named_in_the_call_is_reported(make: Make, place: Path) -> None:
     (place / "blob").write_bytes(b"a\0beta\n")
     found = await make().grep(Grep("beta", path="blob"))
     assert found.hits == ()
@@ -357,7 +357,7 @@ class Plain:
 
 
 @held
-async def test_what_cannot_be_read_at_all_is_an_error(place: Path) -> None:
+async def test_an_unreadable_path_is_an_error(place: Path) -> None:
     search = LocalSearch(Plain(place, (str(place / "src"),)), str(place))
     for path in (".", "a.txt"):
         with pytest.raises(ToolInputError, match="cannot be read: Permission denied"):
@@ -367,7 +367,7 @@ async def test_what_cannot_be_read_at_all_is_an_error(place: Path) -> None:
 
 
 @held
-async def test_what_cannot_be_opened_is_counted(place: Path) -> None:
+async def test_files_that_cannot_be_opened_are_counted(place: Path) -> None:
     below = os.open(place, os.O_PATH | os.O_DIRECTORY)
     for _ in range(20):
         os.mkdir("d" * 250, dir_fd=below)
@@ -415,7 +415,7 @@ async def test_a_cancelled_search_takes_its_program_along(place: Path, waiting: 
     await wait_for_children(False)
 
 
-async def test_a_runaway_expression_ends_with_its_time(place: Path) -> None:
+async def test_a_runaway_expression_ends_at_the_timeout(place: Path) -> None:
     (place / "a.txt").write_text("a" * 60 + "\n")
     files = LocalFileSystem(str(place))
     search = LocalSearch(files, str(place), use_landlock=False, timeout_s=1.0)
@@ -424,7 +424,7 @@ async def test_a_runaway_expression_ends_with_its_time(place: Path) -> None:
     assert children() == []
 
 
-async def test_a_program_that_dies_is_told(place: Path, waiting: Plain) -> None:
+async def test_a_crash_of_the_search_program_is_an_error(place: Path, waiting: Plain) -> None:
     search = LocalSearch(waiting, str(place))
     task = asyncio.create_task(search.grep(Grep("beta", path="pipe")))
     await wait_for_children(True)
@@ -514,7 +514,7 @@ async def test_directories_can_be_found_by_the_files_in_them(make: Make, place: 
     assert (await make().find(Find("src/*", kind="directory"))).paths == ("src/deep",)
 
 
-async def test_the_last_changed_comes_first_by_time(make: Make, place: Path) -> None:
+async def test_results_by_time_begin_with_the_latest_change(make: Make, place: Path) -> None:
     os.utime(place / "src" / "main.py", (2_000_000_000, 2_000_000_000))
     os.utime(place / "src" / "deep" / "util.py", (1_000, 1_000))
     found = await make().find(Find("*.{py,txt}", sort="time"))
@@ -542,13 +542,13 @@ async def test_searches_can_run_side_by_side(make: Make) -> None:
     assert [each.total for each in found] == [4, 1, 1]
 
 
-async def test_long_patterns_and_many_globs_are_taken(make: Make) -> None:
+async def test_long_patterns_and_many_globs_are_accepted(make: Make) -> None:
     globs = tuple(f"!{'😀' * 200}{number}" for number in range(50))
     found = await make().grep(Grep(f"beta|{'😀' * 9_000}", globs=globs))
     assert (found.total, found.stopped) == (4, "")
 
 
-async def test_a_search_that_breaks_down_does_not_say_that_there_is_nothing(
+async def test_a_failed_search_is_not_reported_as_no_matches(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engines, "MAX_MEMORY", 64 * 1024 * 1024)

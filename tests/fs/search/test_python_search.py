@@ -172,7 +172,7 @@ REQUESTS: list[dict[str, Any]] = [
 
 
 @needs_rg
-def test_results_are_those_of_ripgrep(tree: Path) -> None:
+def test_results_agree_with_ripgrep(tree: Path) -> None:
     wrong = []
     for request in REQUESTS:
         status, ours, notes = search(tree, **request)
@@ -182,7 +182,7 @@ def test_results_are_those_of_ripgrep(tree: Path) -> None:
     assert wrong == []
 
 
-def test_patterns_are_those_of_python(tmp_path: Path) -> None:
+def test_patterns_are_python_expressions(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("abab\nAB\nx\\n\ntwo\r\n\n")
     for pattern, lines in (
         (r"(ab)\1", [1]),
@@ -206,7 +206,7 @@ def lines_in(output: bytes) -> list[int]:
     return [int(line.partition(b"\0")[2].partition(b":")[0]) for line in output.split(b"\n")[:-1]]
 
 
-def test_what_cannot_be_searched_for_is_explained() -> None:
+def test_invalid_searches_are_explained() -> None:
     for pattern, says in (
         ("fo(o", "(character 3)"),
         ("foo)", "(character 4)"),
@@ -240,7 +240,7 @@ def test_a_wrong_request_is_refused(tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_the_status_says_how_it_went(
+def test_the_exit_status_tells_whether_there_were_matches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     (tmp_path / "f").write_text("alpha\n")
@@ -302,9 +302,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs(GIT, "git")
 @given(RULES, RULES)
-def test_ignore_files_mean_what_git_takes_them_for(
-    repository: Path, top: list[str], inner: list[str]
-) -> None:
+def test_ignore_files_agree_with_git(repository: Path, top: list[str], inner: list[str]) -> None:
     for name, rules in ((".gitignore", top), ("d/.gitignore", inner)):
         (repository / name).write_bytes("\n".join(rules).encode())
     done = subprocess.run(
@@ -363,7 +361,7 @@ def test_a_hostile_ignore_file_does_not_hold_up_the_walk(tmp_path: Path) -> None
     assert len(walk(tmp_path)[0]) == 2
 
 
-def test_what_cannot_be_read_is_noted(
+def test_unreadable_files_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     (tmp_path / "closed").mkdir(mode=0)
@@ -491,7 +489,7 @@ def test_an_expression_that_never_ends_is_ended_with_its_process(tmp_path: Path)
         assert process.wait() == -signal.SIGKILL
 
 
-def test_the_program_ends_when_no_one_reads_what_it_finds(tmp_path: Path) -> None:
+def test_the_program_ends_when_its_output_is_closed(tmp_path: Path) -> None:
     for number in range(3_000):
         (tmp_path / f"a-file-with-a-long-name-{number}").touch()
     receiver, sender = os.pipe()

@@ -94,7 +94,7 @@ def test_a_directory_that_is_called_like_the_warning_is_still_a_directory() -> N
     assert [each.path for each in refused] == ["a"]
 
 
-def test_what_is_not_admitted_leaves_no_trace() -> None:
+def test_lines_that_are_not_admitted_leave_no_trace() -> None:
     gathering = Gathering("content", Everything("a"), 2)
     assert gathering.feed(b"".join(b"./a\x00%d:secret\n" % n for n in range(1, 100)))
     assert gathering.total == 0
@@ -114,7 +114,7 @@ def test_the_limit_counts_matching_lines_and_keeps_the_lines_around_the_last() -
     assert [each.matches for each in gather(data, limit=3)] == [1, 3]
 
 
-def test_a_line_without_end_is_kept_in_part() -> None:
+def test_an_endless_line_is_kept_in_part() -> None:
     gathering = Gathering("content", Everything(), 1_000)
     assert gathering.feed(b"./a\x001:")
     for _ in range(50):

@@ -33,7 +33,7 @@ def program(found: Ripgrep | None) -> str:
     return found.program
 
 
-def test_the_one_on_path_comes_before_the_packaged_one(
+def test_ripgrep_on_path_is_preferred_to_the_packaged_one(
     other: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert program(find_ripgrep(None, ())) == str(other / "rg")
@@ -41,7 +41,7 @@ def test_the_one_on_path_comes_before_the_packaged_one(
     assert program(find_ripgrep(None, ())) == PACKAGED
 
 
-def test_the_configured_one_comes_before_all(other: Path) -> None:
+def test_the_configured_program_is_preferred_to_all_others(other: Path) -> None:
     assert program(find_ripgrep(PACKAGED, ())) == PACKAGED
 
 
@@ -68,7 +68,7 @@ def test_relative_entries_of_path_are_not_followed(
     "script",
     ["#!/bin/sh\necho ripgrep 15.0.0\n", "#!/bin/sh\necho ripgrep 12.1.0\n", "no program at all"],
 )
-def test_what_is_not_ripgrep_itself_is_skipped(other: Path, script: str) -> None:
+def test_programs_that_are_not_ripgrep_are_skipped(other: Path, script: str) -> None:
     (other / "rg").write_text(script)
     assert program(find_ripgrep(None, ())) == PACKAGED
     with pytest.raises(ToolError, match=r"tools\.fs\.ripgrep is '.*rg'"):
@@ -76,12 +76,12 @@ def test_what_is_not_ripgrep_itself_is_skipped(other: Path, script: str) -> None
 
 
 @pytest.mark.parametrize("path", ["/nowhere/rg", "rg", "bin/rg", "/", "/etc/passwd"])
-def test_a_configured_path_that_is_not_a_good_is_told(other: Path, path: str) -> None:
+def test_an_unusable_configured_path_is_reported(other: Path, path: str) -> None:
     with pytest.raises(ToolError, match=r"tools\.fs\.ripgrep"):
         find_ripgrep(path, ())
 
 
-def test_a_replaced_program_is_looked_at_again(other: Path) -> None:
+def test_a_replaced_program_is_checked_again(other: Path) -> None:
     assert program(find_ripgrep(None, ())) == str(other / "rg")
     (other / "rg").unlink()
     (other / "rg").write_text("#!/bin/sh\nexit 1\n")
@@ -119,7 +119,7 @@ def test_complaints_are_made_readable(errors: str, words: str) -> None:
     assert words in str(explain(errors, Grep("p"), ripgrep))
 
 
-def test_an_unknown_type_is_answered_with_near_ones() -> None:
+def test_an_unknown_type_is_an_error_with_suggestions() -> None:
     ripgrep = find_ripgrep(PACKAGED, ())
     assert ripgrep is not None
     error = explain("rg: unrecognized file type: pyt\n", Grep("p", type="pyt"), ripgrep)

@@ -27,7 +27,7 @@ def test_plain_names_are_left_to_the_program(globs: list[str], names: tuple[str,
     assert chosen.names == names
 
 
-def test_what_a_type_cannot_tell_is_compared(subtests: pytest.Subtests) -> None:
+def test_names_are_compared_where_the_type_is_not_enough(subtests: pytest.Subtests) -> None:
     for glob, fits, others in [
         ("src/*.py", ["src/a.py"], ["a.py", "x/src/a.py", "src/x/a.py"]),
         ("./*.py", ["a.py"], ["src/a.py"]),
