@@ -291,7 +291,7 @@ class SessionCron:
         key = settings.session or session_key(agent, "heartbeat")
         try:
             self._check_turn(key, AgentTurn("-", model=settings.model or ""))
-        except ToolInputError:
+        except ToolError:  # also if the sessions cannot be read
             return True
         return False
 
