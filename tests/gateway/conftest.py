@@ -278,6 +278,7 @@ ALWAYS = (
     "test_hostile_text_stays_text",
     "test_the_first_load_is_small_and_comes_from_the_gateway",
     "test_a_key_that_a_stranger_knows_is_not_used",
+    "test_a_double_click_allows_no_question_that_moves_below_it",
 )
 
 
