@@ -138,9 +138,7 @@ async def test_refusals_expire_and_are_limited_in_number(
     assert len(gate._refusals) <= 16
 
 
-async def test_an_answer_permanently_that_no_rule_was_made_for_stores_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_a_permanent_exact_approval_stores_an_exact_entry(tmp_path: Path) -> None:
     gate = make(tmp_path, answer=Answer("allow", extent="exact"))
     assert (await admit(gate, "touch a", tmp_path)).asked
     stored = json.loads((tmp_path / "document.json").read_text(encoding="utf-8"))
